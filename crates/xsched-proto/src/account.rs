@@ -70,7 +70,7 @@ pub struct MemorySlot {
     pub advance_bytes: AtomicU64,
     /// Part of the memory that could leave, and stays on the device because multicast objects have it.
     pub multicast_bytes: AtomicU64,
-    /// The same for memory that was given out to other hardware, such as network cards.
+    /// Part of it that stays because it was given out to other hardware, such as network cards.
     pub registered_bytes: AtomicU64,
     /// Not used.
     rest_of_parts: [AtomicU64; 6],
@@ -282,15 +282,15 @@ impl MemoryUse {
         part.or_else(|| self.partitioned.then(|| PARTITIONED.to_owned()))
     }
 
-    /// The same, or a use that may end at any time, as it was when memory was last to leave.
+    /// First such use, also one that may end at any time, as it was when memory was last to leave.
     pub fn stays_now(&self) -> Option<String> {
         self.stays().or_else(|| self.open_to_hardware.then(|| OPEN_TO_HARDWARE.to_owned()))
     }
 }
 
-/// Uses of a process for which none of its memory moves, in words.
+/// Use of partitions for which no memory of a process moves, in words.
 pub const PARTITIONED: &str = "it has streams of green contexts";
-/// See [`PARTITIONED`].
+/// Use of other hardware for which none leaves, in words.
 pub const OPEN_TO_HARDWARE: &str = "it has a device open by which other hardware accesses memory (RDMA)";
 
 /// Times without launches after which memory may leave by itself, in seconds.

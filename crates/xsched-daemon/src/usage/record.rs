@@ -48,7 +48,7 @@ pub(crate) struct Record {
     /// Memory held times the time for which it was, in KiB·s.
     #[serde(default)]
     pub(crate) memory_kib_s: u64,
-    /// The same of memory that has left the device for the host.
+    /// Memory that has left the device for the host, times the time for which it had, in KiB·s.
     #[serde(default)]
     pub(crate) host_kib_s: u64,
 }
