@@ -532,7 +532,7 @@ fn the_schemas_say_what_the_reference_says() {
     assert!(schema_is_page("ps", "docs/reference/ps-json.md") > 80);
     assert!(schema_is_page("doctor", "docs/reference/doctor.md") > 30);
     assert!(schema_is_page("trace", "docs/reference/trace-json.md") > 30);
-    assert_eq!(schema_is_page("usage", "docs/reference/usage-json.md"), 11);
+    assert_eq!(schema_is_page("usage", "docs/reference/usage-json.md"), 12);
     assert_eq!(schema_is_page("policy", "docs/reference/policy-json.md"), 13);
     assert_eq!(schema_is_page("compare", "docs/reference/compare-json.md"), 42);
     assert_eq!(schema_is_page("simulate", "docs/reference/simulate-json.md"), 37);

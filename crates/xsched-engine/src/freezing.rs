@@ -40,6 +40,10 @@ impl<M: Memory> Engine<M> {
         if self.ledger.of(id).next().is_none() {
             return refuse("has no GPU memory so far");
         }
+        let prevented = self.ledger.of(id).find_map(|(_, holder)| holder.report().stays());
+        if let Some(why) = prevented {
+            return refuse(&format!("cannot be frozen: {why}"));
+        }
         if let Err(full) = self.fits_store(id) {
             return refuse(&format!("cannot be frozen: {full}"));
         }

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use xsched_proto::account::{MemorySlot, MemoryUse, Residency, UNLIMITED};
 use xsched_proto::class::Class;
@@ -112,6 +112,11 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
         self.words.allocated_bytes().saturating_add(self.overhead).min(self.capacity_bytes)
     }
 
+    /// Memory that has left the device for the host, no more than the device has, in bytes.
+    pub fn away_bytes(&self) -> u64 {
+        self.words.away_bytes.load(Relaxed).min(self.capacity_bytes)
+    }
+
     /// Memory held at present, and the rest of an advance, in bytes.
     pub fn claimed_bytes(&self) -> u64 {
         self.words.used_bytes.load(SeqCst).saturating_add(self.overhead).min(self.capacity_bytes)
@@ -136,7 +141,7 @@ impl<W: Deref<Target = MemorySlot>> Holder<W> {
 
     /// Memory of the process that can leave the device, in bytes.
     pub fn movable_bytes(&self) -> u64 {
-        self.words.movable_bytes.load(Relaxed).min(self.present_bytes())
+        self.words.movable_bytes.load(Acquire).min(self.present_bytes())
     }
 
     /// Returns true while memory of the process is being moved.

@@ -152,7 +152,8 @@ impl<M: Memory> Engine<M> {
     /// Returns true if the end of another program's turn, or memory that moves, will give room for a question.
     fn has_prospect(&self, id: u64, want: &Want) -> bool {
         let slot = (id, want.slot);
-        self.leaving(slot) > 0 || self.coming(id, want) > 0 || self.gifts(id, want, want.bytes).later_bytes > 0
+        let leaving = self.leaving(slot);
+        leaving > 0 || self.coming(id, want) > 0 || self.gifts(id, want, want.bytes, leaving).later_bytes > 0
     }
 
     /// A program waits for room no longer.
@@ -179,6 +180,8 @@ impl<M: Memory> Engine<M> {
             // Room that another program was granted is not counted as its own before it has taken it.
             return Decision::Waits;
         }
+        // Before the room: memory that leaves between the two looks would count as neither.
+        let leaving = self.leaving((id, want.slot));
         let short = self.try_room((id, want.slot), want.bytes);
         let lacking = if want.refused { want.bytes.saturating_sub(want.freed) } else { 0 };
         let needed = short.unwrap_or(0).max(lacking);
@@ -188,7 +191,7 @@ impl<M: Memory> Engine<M> {
         if self.settings.memory.stays || want.part {
             return Decision::Refused;
         }
-        let gifts = self.gifts(id, want, needed);
+        let gifts = self.gifts(id, want, needed, leaving);
         // No program leaves in vain.
         if gifts.bytes >= needed {
             let turns = gifts.due.iter().filter(|(_, part)| part.is_none());
@@ -199,10 +202,10 @@ impl<M: Memory> Engine<M> {
         if all >= needed { Decision::Waits } else { Decision::Refused }
     }
 
-    /// Memory that others would give for a question that needs so much room.
-    fn gifts(&self, id: u64, want: &Want, needed: u64) -> Gifts {
+    /// Memory that others would give for a question that needs so much room, beside so much that leaves.
+    fn gifts(&self, id: u64, want: &Want, needed: u64, leaving: u64) -> Gifts {
         let slot = (id, want.slot);
-        let mut gifts = Gifts { bytes: self.leaving(slot), ..Gifts::default() };
+        let mut gifts = Gifts { bytes: leaving, ..Gifts::default() };
         let mut store = self.store();
         for giver in self.givers(slot) {
             let Some(is_due) = self.is_due(id, want, &giver) else { continue };
@@ -299,8 +302,9 @@ impl<M: Memory> Engine<M> {
 
     /// Line on the limit of the host store that keeps memory of other programs from making room.
     fn store_line(&mut self, id: u64, want: &Want) -> Option<String> {
+        let leaving = self.leaving((id, want.slot));
         let needed = self.try_room((id, want.slot), want.bytes).unwrap_or(want.bytes);
-        self.gifts(id, want, needed).full.map(|full| full.to_string())
+        self.gifts(id, want, needed, leaving).full.map(|full| full.to_string())
     }
 
     /// Programs whose memory on a device can leave, in the order in which it does: the least urgent, idle ones, those that have had it

@@ -68,8 +68,12 @@ pub struct MemorySlot {
     pub movable_bytes: AtomicU64,
     /// Part of `used_bytes` that the process has not allocated yet: it may allocate that much without a question.
     pub advance_bytes: AtomicU64,
+    /// Part of the memory that could leave, and stays on the device because multicast objects have it.
+    pub multicast_bytes: AtomicU64,
+    /// Part of it that stays because it was given out to other hardware, such as network cards.
+    pub registered_bytes: AtomicU64,
     /// Not used.
-    rest_of_parts: [AtomicU64; 8],
+    rest_of_parts: [AtomicU64; 6],
 }
 
 /// State of a process's memory that can leave its device, as in [`MemorySlot::residency`]: bits.
@@ -81,6 +85,10 @@ impl Residency {
     pub const FROZEN: Residency = Residency(1);
     /// Memory is being moved.
     pub const MOVING: Residency = Residency(2);
+    /// None of it leaves: green contexts have streams.
+    pub const PARTITIONED: Residency = Residency(4);
+    /// None of it leaves: the process has a device open by which other hardware accesses memory.
+    pub const OPEN_TO_HARDWARE: Residency = Residency(8);
 
     /// True: all bits of `other` are set.
     pub fn has(self, other: Residency) -> bool {
@@ -210,6 +218,16 @@ pub struct MemoryUse {
     pub away_bytes: u64,
     /// True if that stays away until it is thawed.
     pub frozen: bool,
+    /// Memory that the driver moves by itself, in bytes.
+    pub managed_bytes: u64,
+    /// Memory that multicast objects have, in bytes.
+    pub multicast_bytes: u64,
+    /// Memory that was given out to other hardware, in bytes.
+    pub registered_bytes: u64,
+    /// True if green contexts have streams.
+    pub partitioned: bool,
+    /// True if a device is open by which other hardware accesses memory.
+    pub open_to_hardware: bool,
     /// Memory that the last refused allocation lacked, in bytes.
     pub wanted_bytes: u64,
     /// Number of refused allocations.
@@ -224,6 +242,7 @@ impl MemoryUse {
             [&slot.pooled_bytes, &slot.virtual_bytes, &slot.graph_bytes, &slot.array_bytes, &slot.overhead_bytes];
         // Parts are those of memory that has left, too.
         let all = slot.allocated_bytes().saturating_add(read(&slot.away_bytes));
+        let state = Residency(read(&slot.residency));
         MemoryUse {
             used_bytes: slot.allocated_bytes(),
             peak_bytes: read(&slot.peak_bytes),
@@ -237,12 +256,42 @@ impl MemoryUse {
             exported_bytes: read(&slot.exported_bytes),
             host_bytes: read(&slot.host_bytes),
             away_bytes: read(&slot.away_bytes),
-            frozen: Residency(read(&slot.residency)).has(Residency::FROZEN),
+            frozen: state.has(Residency::FROZEN),
+            managed_bytes: read(&slot.managed_bytes),
+            multicast_bytes: read(&slot.multicast_bytes),
+            registered_bytes: read(&slot.registered_bytes),
+            partitioned: state.has(Residency::PARTITIONED),
+            open_to_hardware: state.has(Residency::OPEN_TO_HARDWARE),
             wanted_bytes: read(&slot.wanted_bytes),
             refused: read(&slot.refused),
         }
     }
 }
+
+impl MemoryUse {
+    /// First use of the memory for which it must stay on its device as a whole, in words: as long as the program has that memory.
+    pub fn stays(&self) -> Option<String> {
+        let parts = [
+            (self.exported_bytes, "of its GPU memory are exported to other processes (IPC)"),
+            (self.multicast_bytes, "of its GPU memory are bound to multicast objects (NVLink SHARP)"),
+            (self.registered_bytes, "of its GPU memory are registered for other hardware (RDMA)"),
+            (self.managed_bytes, "of its memory are managed: the driver moves them"),
+        ];
+        let part = parts.into_iter().find(|(bytes, _)| *bytes > 0);
+        let part = part.map(|(bytes, why)| format!("{} {why}", of_bytes(bytes)));
+        part.or_else(|| self.partitioned.then(|| PARTITIONED.to_owned()))
+    }
+
+    /// First such use, also one that may end at any time, as it was when memory was last to leave.
+    pub fn stays_now(&self) -> Option<String> {
+        self.stays().or_else(|| self.open_to_hardware.then(|| OPEN_TO_HARDWARE.to_owned()))
+    }
+}
+
+/// Use of partitions for which no memory of a process moves, in words.
+pub const PARTITIONED: &str = "it has streams of green contexts";
+/// Use of other hardware for which none leaves, in words.
+pub const OPEN_TO_HARDWARE: &str = "it has a device open by which other hardware accesses memory (RDMA)";
 
 /// Times without launches after which memory may leave by itself, in seconds.
 pub const IDLE_S: RangeInclusive<u32> = 1..=30 * 86_400;

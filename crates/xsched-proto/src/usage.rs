@@ -49,6 +49,8 @@ pub struct UsageRow {
     pub resident_ns: u64,
     /// Device memory held times the time for which it was, in KiB·s.
     pub memory_kib_s: u64,
+    /// Memory on the host, of programs whose device memory lay there, times the time for which it did, in KiB·s.
+    pub host_kib_s: u64,
     /// Number of processes.
     pub programs: u64,
 }

@@ -131,9 +131,6 @@ fn what_prevents_it_is_named_and_nothing_moves() {
     gpu.place.ask(&["daemon", "reload"]);
     freeze(&gpu, pid);
     assert_eq!(moved(&gpu, "thaw", pid).0, 0);
-    assert_eq!(says(&mut swap, "managed"), "managed");
-    let managed = line(pid, "was not frozen: 1 MiB of its memory are managed: the driver moves them");
-    assert_eq!(moved(&gpu, "freeze", pid), managed);
     assert_eq!((says(&mut swap, "check"), says(&mut plain, "check")), ("right".into(), "right".into()));
     assert_eq!(says(&mut swap, "free"), "freed");
     assert_eq!(moved(&gpu, "freeze", pid), line(pid, "was not frozen: none of its memory can leave the device"));
@@ -150,6 +147,63 @@ fn what_prevents_it_is_named_and_nothing_moves() {
     until("it has ended", || third.has_ended().is_some());
     let (code, _, errors) = waiting.wait();
     assert_eq!((code, errors.trim()), (3, &*line(third.pid(), "ended before it answered").1));
+}
+
+/// Each use of memory for which it must stay: the command names it, `ps` shows it, and neither this program nor another of the same command
+/// has moved.
+#[test]
+fn a_use_that_prevents_a_freeze_is_named() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let device = gpu.place.join("dev/infiniband/uverbs0");
+    std::fs::create_dir_all(device.parent().expect("a folder")).expect("folders");
+    std::fs::write(&device, "").expect("a file");
+    let open = format!("open {}", device.display());
+    let shared = ("of its GPU memory are exported to other processes (IPC)", "exported");
+    let multicast = ("of its GPU memory are bound to multicast objects (NVLink SHARP)", "bound to multicast objects");
+    let registered =
+        ("of its GPU memory are registered for other hardware (RDMA)", "registered for other hardware (RDMA)");
+    let managed = ("of its memory are managed: the driver moves them", "managed");
+    let ways = [
+        ("share", "4 MiB ", shared),
+        ("export", "2 MiB ", shared),
+        ("multicast", "2 MiB ", multicast),
+        ("range", "4 MiB ", multicast),
+        ("dma-buf", "4 MiB ", registered),
+        ("tokens", "4 MiB ", registered),
+        ("all-tokens", "4 MiB ", registered),
+        ("synchronous", "4 MiB ", registered),
+        ("managed", "1 MiB ", managed),
+        ("variable", "4 KiB ", managed),
+        ("library", "4 KiB ", managed),
+        (&open, "it has a device open by which other hardware accesses memory (RDMA)", ("", "")),
+    ];
+    let job = ["--memory", "swap", "--job", "a"];
+    let mut other = start_with(&gpu, &job, 4);
+    let program = gpu.program("freezing");
+    let mut all = ways.map(|_| gpu.run(&job, &program, &["4"]));
+    all.iter_mut().for_each(|process| process.expect("ready"));
+    for (process, (way, part, (why, shown))) in all.iter_mut().zip(&ways) {
+        let pid = process.pid();
+        assert_eq!(says(process, way), "kept");
+        let before = memory(&gpu, pid);
+        // The program alone finds that a device is open, when it is asked.
+        let verb = if *way == open { "was not" } else { "cannot be" };
+        let line = (3, format!("xsched: process {pid} (freezing) {verb} frozen: {part}{why}"));
+        assert_eq!(moved(&gpu, "freeze", pid), line, "{way}");
+        works(process);
+        assert_eq!(memory(&gpu, pid), before, "{way}");
+        let details = gpu.place.ask(&["ps", &pid.to_string()]);
+        assert!(details.contains(&format!("{part}{shown}")), "{way}: {details}");
+    }
+    assert_eq!(xsched(&gpu, &["freeze", "--job", "a"]).0, 3);
+    assert_eq!(memory(&gpu, other.pid()).1, 0);
+    works(&mut other);
+    let process = &mut all[ways.len() - 1];
+    assert_eq!(says(process, "close"), "kept");
+    freeze_of(&gpu, process.pid(), 4);
+    assert_eq!(moved(&gpu, "thaw", process.pid()).0, 0);
+    works(process);
 }
 
 /// Each way in which a gate opens while memory is away: the program goes on, with memory of the host, and its contents are right.
@@ -446,7 +500,7 @@ fn memory_in_use_is_on_the_device() {
         process
     };
     // Lent: what was added last is what is used.
-    let mut low = start(&["64", "96"]);
+    let mut low = start(&["64", "0", "96"]);
     assert_eq!(says(&mut low, "many"), "0");
     let mut urgent = start_with(&gpu, &["--priority", "high"], 132);
     assert_eq!(memory(&gpu, low.pid()), (96, 64, false));
@@ -461,7 +515,7 @@ fn memory_in_use_is_on_the_device() {
     };
     ends(low);
     // Without room from the beginning: what is used is on the host, until it has changed places with what is not.
-    let mut other = start(&["32", "96"]);
+    let mut other = start(&["32", "0", "96"]);
     assert_eq!(memory(&gpu, other.pid()), (96, 32, false));
     until("its memory in use is on the device", || says(&mut other, "many") == "0");
     assert_eq!(memory(&gpu, other.pid()), (96, 32, false));

@@ -48,13 +48,13 @@ pub(crate) struct Args {
 }
 
 const AFTER_HELP: &str = "\
-GPU TIME  device time; time in which several programs were on a device is
-          divided among them, so that it sums to the time that the device was
-          busy
+GPU TIME  device time, divided among programs that are on a device together:
+          it sums to the time that the device was busy
 PART      of the device time in this list
 RESIDENT  time in which it was on a device, whatever else was there
 MEM × H   memory that it held, times the hours for which it did
-AT MOST   part of the GPU time that nothing has measured: it may be too much
+HOST × H  the same of memory that lay on the host, if some did
+AT MOST   part of the GPU time that was not measured: it may be too much
 
 Examples:
   xsched usage --since 12h --by user
@@ -77,6 +77,7 @@ struct Row {
     at_most_seconds: f64,
     resident_seconds: f64,
     memory_byte_hours: u64,
+    host_byte_hours: u64,
     programs: u64,
 }
 
@@ -119,7 +120,8 @@ fn row(row: &UsageRow) -> Row {
         by_driver_seconds: seconds(row.by_driver_ns),
         at_most_seconds: seconds(row.at_most_ns),
         resident_seconds: seconds(row.resident_ns),
-        memory_byte_hours: byte_hours(row),
+        memory_byte_hours: byte_hours(row.memory_kib_s),
+        host_byte_hours: byte_hours(row.host_kib_s),
         programs: row.programs,
     }
 }
@@ -129,16 +131,21 @@ fn table(by: UsageBy, rows: &[UsageRow]) -> String {
         return "no usage is recorded for that time\n".into();
     }
     let all: u64 = rows.iter().map(|row| row.gpu_ns).sum();
+    // Where memory lay on the host, its column takes room of the others.
+    let has_host = rows.iter().any(|row| row.host_kib_s > 0);
+    let (names, time) = if has_host { (14, 9) } else { (20, 11) };
+    let host = |text: String| if has_host { format!(" {text:>9}") } else { String::new() };
     let mut out = String::new();
     // Writing to a String cannot fail.
     let _ = writeln!(
         out,
-        "{:<20} {:>11} {:>6} {:>11} {:>9} {:>8} {:>8}",
+        "{:<names$} {:>time$} {:>6} {:>time$} {:>9}{} {:>8} {:>8}",
         by.name().to_uppercase(),
         "GPU TIME",
         "PART",
         "RESIDENT",
         "MEM × H",
+        host("HOST × H".into()),
         "AT MOST",
         "PROGRAMS"
     );
@@ -146,12 +153,13 @@ fn table(by: UsageBy, rows: &[UsageRow]) -> String {
         let percent = |part: u64, whole: u64| format!("{:.0} %", part as f64 * 100.0 / whole.max(1) as f64);
         let _ = writeln!(
             out,
-            "{:<20} {:>11} {:>6} {:>11} {:>9} {:>8} {:>8}",
+            "{:<names$} {:>time$} {:>6} {:>time$} {:>9}{} {:>8} {:>8}",
             escaped(row.key.as_deref().unwrap_or("-")),
             units::of_ns(row.gpu_ns),
             percent(row.gpu_ns, all),
             units::of_ns(row.resident_ns),
-            of_bytes(byte_hours(row)),
+            of_bytes(byte_hours(row.memory_kib_s)),
+            host(of_bytes(byte_hours(row.host_kib_s))),
             percent(row.at_most_ns, row.gpu_ns),
             row.programs
         );
@@ -160,18 +168,20 @@ fn table(by: UsageBy, rows: &[UsageRow]) -> String {
 }
 
 /// Memory times hours, in byte·h.
-fn byte_hours(row: &UsageRow) -> u64 {
-    u64::try_from(u128::from(row.memory_kib_s) * 1_024 / 3_600).unwrap_or(u64::MAX)
+fn byte_hours(kib_s: u64) -> u64 {
+    u64::try_from(u128::from(kib_s) * 1_024 / 3_600).unwrap_or(u64::MAX)
 }
 
 fn csv(by: UsageBy, rows: &[UsageRow]) -> String {
-    let head = "gpu_seconds,by_driver_seconds,at_most_seconds,resident_seconds,programs,memory_byte_hours";
+    let head =
+        "gpu_seconds,by_driver_seconds,at_most_seconds,resident_seconds,programs,memory_byte_hours,host_byte_hours";
     let mut out = format!("{},{head}\n", by.name());
     for row in rows {
         let key = row.key.as_deref().unwrap_or_default();
         let times = [row.gpu_ns, row.by_driver_ns, row.at_most_ns, row.resident_ns];
         let times = times.map(|ns| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)).join(",");
-        let _ = writeln!(out, "{},{times},{},{}", field(key), row.programs, byte_hours(row));
+        let [memory, host] = [row.memory_kib_s, row.host_kib_s].map(byte_hours);
+        let _ = writeln!(out, "{},{times},{},{memory},{host}", field(key), row.programs);
     }
     out
 }
@@ -215,8 +225,13 @@ mod tests {
         assert!(lines[1].contains(" 2 h 3 m  100 %     4 h 6 m     1 GiB      0 %"), "{table}");
         assert!(lines[2].contains(" 1.2 s    0 %       2.5 s     1 GiB      0 %"), "{table}");
         assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+        let on_host = [UsageRow { host_kib_s: 7_200 << 20, ..row_of(Some("train.py"), 0) }, row_of(None, 0)];
+        let wide = super::table(UsageBy::Job, &on_host);
+        let lines: Vec<&str> = wide.lines().collect();
+        assert!(lines[0].contains(" MEM × H  HOST × H  AT MOST") && lines[1].contains(" 1 GiB     2 GiB "), "{wide}");
+        assert!(wide.lines().all(|line| line.chars().count() <= 80), "{wide}");
         let csv = csv(UsageBy::Job, &rows);
-        assert_eq!(csv.lines().nth(2), Some(",1.250000000,0.000000000,0.000000000,2.500000000,1,1073741824"));
+        assert_eq!(csv.lines().nth(2), Some(",1.250000000,0.000000000,0.000000000,2.500000000,1,1073741824,0"));
     }
 
     #[test]

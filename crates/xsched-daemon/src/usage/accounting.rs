@@ -62,7 +62,8 @@ impl Server {
     pub(crate) fn add_memory_time(&mut self) {
         for ((id, _), holder) in self.engine.memory().holders() {
             if let Some(known) = self.history.accounting.programs.get_mut(&ProgramId(id)) {
-                known.memory.entry(holder.device().clone()).or_default().look(self.now_ns, holder.present_bytes());
+                let held = known.memory.entry(holder.device().clone()).or_default();
+                held.look(self.now_ns, holder.present_bytes(), holder.away_bytes());
             }
         }
     }
@@ -101,7 +102,7 @@ impl Server {
         for (id, device, usage, record) in records {
             if let Some(program) = self.history.accounting.programs.get_mut(&id) {
                 if let Some(memory) = program.memory.get_mut(device) {
-                    memory.kept(record.memory_kib_s);
+                    memory.kept(&record);
                 }
                 program.kept.insert(device.clone(), (usage, to_ms));
             }

@@ -221,6 +221,7 @@ pub(super) mod tests {
             at_most_ns: 0,
             resident_ns: n,
             memory_kib_s: 0,
+            host_kib_s: 0,
         }
     }
 

@@ -45,12 +45,33 @@ pub(crate) struct Known {
     /// Usage that was handed over, by device, and until when that is, in ms since 1970.
     pub(crate) kept: HashMap<Arc<str>, (Usage, u64)>,
     /// Memory held by device, added up over the time since the last record.
-    pub(crate) memory: HashMap<Arc<str>, MemoryTime>,
+    pub(crate) memory: HashMap<Arc<str>, Held>,
+}
+
+/// Memory of a program of one device, added up over time: on the device, and on the host.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    device: MemoryTime,
+    host: MemoryTime,
+}
+
+impl Held {
+    /// So much is held now, on the device and on the host; until now it was as much as at the last look.
+    pub(crate) fn look(&mut self, now_ns: u64, device_bytes: u64, host_bytes: u64) {
+        self.device.look(now_ns, device_bytes);
+        self.host.look(now_ns, host_bytes);
+    }
+
+    /// Takes off memory time that was recorded.
+    pub(crate) fn kept(&mut self, record: &Record) {
+        self.device.kept(record.memory_kib_s);
+        self.host.kept(record.host_kib_s);
+    }
 }
 
 /// Memory held, added up over time.
 #[derive(Debug, Default)]
-pub(crate) struct MemoryTime {
+struct MemoryTime {
     /// Time of the last look, in ns, and the bytes that were held then.
     last: (u64, u64),
     byte_ns: u128,
@@ -58,7 +79,7 @@ pub(crate) struct MemoryTime {
 
 impl MemoryTime {
     /// Memory is held now; until now it was as much as at the last look.
-    pub(crate) fn look(&mut self, now_ns: u64, bytes: u64) {
+    fn look(&mut self, now_ns: u64, bytes: u64) {
         let (then_ns, held) = std::mem::replace(&mut self.last, (now_ns, bytes));
         self.byte_ns += u128::from(held) * u128::from(now_ns.saturating_sub(then_ns));
     }
@@ -69,7 +90,7 @@ impl MemoryTime {
     }
 
     /// Takes off memory time that was recorded.
-    pub(crate) fn kept(&mut self, kib_s: u64) {
+    fn kept(&mut self, kib_s: u64) {
         self.byte_ns = self.byte_ns.saturating_sub(u128::from(kib_s) * KIB_S);
     }
 }
@@ -108,8 +129,9 @@ impl Known {
     pub(crate) fn record(&self, device: &str, usage: Usage, to_ms: u64) -> Option<Record> {
         let (before, from_ms) = self.kept.get(device).copied().unwrap_or((Usage::default(), self.since_ms));
         let usage = usage.since(before);
-        let memory_kib_s = self.memory.get(device).map_or(0, MemoryTime::kib_s);
-        (usage.resident_ns > 0 || usage.gpu_ns > 0 || memory_kib_s > 0).then(|| Record {
+        let held = self.memory.get(device).map(|held| [held.device.kib_s(), held.host.kib_s()]);
+        let [memory_kib_s, host_kib_s] = held.unwrap_or_default();
+        (usage.resident_ns > 0 || usage.gpu_ns > 0 || memory_kib_s > 0 || host_kib_s > 0).then(|| Record {
             from_ms,
             to_ms,
             identity: self.identity.clone(),
@@ -120,6 +142,7 @@ impl Known {
             at_most_ns: usage.at_most_ns,
             resident_ns: usage.resident_ns,
             memory_kib_s,
+            host_kib_s,
         })
     }
 }

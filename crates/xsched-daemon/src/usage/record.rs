@@ -48,6 +48,9 @@ pub(crate) struct Record {
     /// Memory held times the time for which it was, in KiB·s.
     #[serde(default)]
     pub(crate) memory_kib_s: u64,
+    /// Memory that has left the device for the host, times the time for which it had, in KiB·s.
+    #[serde(default)]
+    pub(crate) host_kib_s: u64,
 }
 
 impl Record {
@@ -60,6 +63,7 @@ impl Record {
         self.at_most_ns = self.at_most_ns.saturating_add(other.at_most_ns);
         self.resident_ns = self.resident_ns.saturating_add(other.resident_ns);
         self.memory_kib_s = self.memory_kib_s.saturating_add(other.memory_kib_s);
+        self.host_kib_s = self.host_kib_s.saturating_add(other.host_kib_s);
     }
 }
 

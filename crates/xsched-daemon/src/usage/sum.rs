@@ -48,6 +48,7 @@ impl Sums {
         row.at_most_ns = row.at_most_ns.saturating_add(record.at_most_ns);
         row.resident_ns = row.resident_ns.saturating_add(record.resident_ns);
         row.memory_kib_s = row.memory_kib_s.saturating_add(record.memory_kib_s);
+        row.host_kib_s = row.host_kib_s.saturating_add(record.host_kib_s);
         row.programs += u64::from(self.seen.insert((key, identity.pid, identity.start)));
     }
 
@@ -62,6 +63,7 @@ impl Sums {
                 others.at_most_ns = others.at_most_ns.saturating_add(row.at_most_ns);
                 others.resident_ns = others.resident_ns.saturating_add(row.resident_ns);
                 others.memory_kib_s = others.memory_kib_s.saturating_add(row.memory_kib_s);
+                others.host_kib_s = others.host_kib_s.saturating_add(row.host_kib_s);
                 others.programs += row.programs;
             }
             rows.push(others);
@@ -103,6 +105,7 @@ mod tests {
             at_most_ns: gpu_ns / 4,
             resident_ns: 2 * gpu_ns,
             memory_kib_s: 3 * gpu_ns,
+            host_kib_s: 5 * gpu_ns,
         }
     }
 
@@ -120,7 +123,7 @@ mod tests {
         let ask = |by, of_user: Option<&str>| {
             let query = Query { conn: 1, of_user: of_user.map(str::to_owned), since_ms: 0, by };
             let rows = rows(&files, &query).unwrap();
-            assert!(rows.iter().all(|row| row.memory_kib_s == 3 * row.gpu_ns));
+            assert!(rows.iter().all(|row| [row.memory_kib_s, row.host_kib_s] == [3 * row.gpu_ns, 5 * row.gpu_ns]));
             rows.into_iter().map(|r| (r.key.unwrap_or("-".into()), r.gpu_ns, r.programs)).collect::<Vec<_>>()
         };
         let row = |key: &str, ns, programs| (key.to_owned(), ns, programs);

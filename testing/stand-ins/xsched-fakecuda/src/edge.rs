@@ -164,6 +164,7 @@ pub(crate) enum Need {
 pub(crate) fn edge(need: Need, count: &AtomicU64, name: &str, body: impl FnOnce() -> Result<()>) -> c_int {
     count.fetch_add(1, Relaxed);
     let checked = || {
+        FAILURES.hold(name);
         if let Some(code) = FAILURES.of(name) {
             return Err(Error(code));
         }

@@ -1,4 +1,4 @@
-//! Calls that fail at the request of a test.
+//! Calls that fail, or do not go on, at the request of a test.
 //!
 //! `X_FAIL="N CODE HOW"`: the `N`th call returns `CODE` and does nothing else (0 = none fails, calls are only counted).
 //! `HOW` is `once`, `on` (all counted calls after it fail too) or `all` (every call after it fails, counted or not, as
@@ -7,8 +7,12 @@
 //!
 //! `X_FAIL_CALL="NAME:N:CODE NAME:N:CODE…"`: the `N`th call of the function `NAME` returns `CODE`, once, and does nothing
 //! else.
+//!
+//! `X_HOLD="THREAD FOLDER"`: once `FOLDER` has a file `calls` with a number N, the Nth call from then on of a thread of this name writes the
+//! name of its function to the file `held`, and goes on once someone opens the FIFO `go` for writing.
 
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,6 +27,14 @@ pub struct Failures {
     prefix: &'static str,
     asked: OnceLock<Option<Asked>>,
     named: OnceLock<Vec<Named>>,
+    hold: OnceLock<Option<Hold>>,
+}
+
+/// Calls of one thread, one of which is held: the thread's name, and the folder with the files that say which.
+#[derive(Debug)]
+struct Hold {
+    thread: String,
+    folder: PathBuf,
 }
 
 /// A call that fails: the function, number and result, and the number of calls so far.
@@ -55,7 +67,7 @@ enum How {
 impl Failures {
     /// Failures of a library with the variables `PREFIX_FAIL`, `PREFIX_FAIL_SPARED` and `PREFIX_FAIL_CALL`.
     pub const fn new(prefix: &'static str) -> Self {
-        Self { prefix, asked: OnceLock::new(), named: OnceLock::new() }
+        Self { prefix, asked: OnceLock::new(), named: OnceLock::new(), hold: OnceLock::new() }
     }
 
     fn asked(&self) -> Option<&Asked> {
@@ -85,6 +97,18 @@ impl Failures {
         })
     }
 
+    /// Has a call of this function wait, if it is to be held.
+    pub fn hold(&self, name: &str) {
+        let read = || {
+            let text = std::env::var(format!("{}_HOLD", self.prefix)).unwrap_or_default();
+            let (thread, folder) = text.split_once(' ')?;
+            Some(Hold { thread: thread.to_owned(), folder: folder.into() })
+        };
+        if let Some(hold) = self.hold.get_or_init(read) {
+            hold.call(name);
+        }
+    }
+
     /// Result that a call of this function must return, if it is to fail.
     pub fn of(&self, name: &str) -> Option<i32> {
         // Every entry counts every call of its function.
@@ -98,6 +122,37 @@ impl Failures {
         let asked = self.asked()?;
         Some((asked.counted.load(Relaxed), asked.failed.get().map(String::as_str)))
     }
+}
+
+/// Name of the calling thread, as the kernel has it: it was made by other code.
+fn thread_name() -> Option<String> {
+    let name = rustix::thread::name().ok()?;
+    name.into_string().ok()
+}
+
+impl Hold {
+    fn call(&self, name: &str) {
+        let left = self.folder.join("calls");
+        let Some(number) = std::fs::read_to_string(&left).ok().and_then(|text| text.trim().parse::<u64>().ok()) else {
+            return;
+        };
+        if thread_name().as_deref() != Some(&*self.thread) {
+            return;
+        }
+        if number > 1 {
+            return put(&left, &(number - 1).to_string());
+        }
+        let _ = std::fs::remove_file(&left);
+        put(&self.folder.join("held"), name);
+        // Opening waits for the other side.
+        let _ = std::fs::File::open(self.folder.join("go"));
+    }
+}
+
+/// Writes a file such that nobody reads a part of it.
+fn put(path: &Path, text: &str) {
+    let fresh = path.with_extension("new");
+    let _ = std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, path));
 }
 
 impl Named {

@@ -19,8 +19,8 @@
 //!
 //! # Differences from hardware
 //! The only kernels are those of [`module::Kernel`]; a PTX text provides only their names. Kernels of one context run
-//! one at a time, as do a graph's nodes. The host can read device memory. Not implemented: managed memory, arrays and
-//! textures, green contexts, multicast. A reserved range of addresses lies in one context and ends with it, and a
+//! one at a time, as do a graph's nodes. The host can read device memory. Not implemented: arrays and
+//! textures, green contexts. A reserved range of addresses lies in one context and ends with it, and a
 //! descriptor of exported memory alone does not keep it in use. Memory of a graph's node is in use from the creation of
 //! the node on, and a free cannot be captured.
 //!
@@ -55,6 +55,7 @@ mod memops;
 mod memory;
 mod module;
 mod mps;
+mod multicast;
 mod nodes;
 mod op;
 mod ordered;

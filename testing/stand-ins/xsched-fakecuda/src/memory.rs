@@ -12,6 +12,7 @@ use crate::result::{Error, Result};
 use crate::sequence::potentially_unsafe;
 use crate::stats;
 use crate::vmm;
+use std::collections::BTreeSet;
 use std::ffi::{c_uint, c_void};
 use std::sync::{Arc, Mutex};
 use xsched_sim::client::{self, lock};
@@ -160,7 +161,9 @@ fn free_block(address: u64, heap: fn(&mut client::Heaps) -> &mut client::Heap) -
 }
 
 pub(crate) fn free(address: u64) -> Result<()> {
-    free_block(address, |heaps| &mut heaps.device)
+    free_block(address, |heaps| &mut heaps.device)?;
+    lock(&MANAGED).remove(&address);
+    Ok(())
 }
 
 pub(crate) fn host_free(address: *mut c_void) -> Result<()> {
@@ -190,7 +193,17 @@ pub(crate) fn alloc_managed(out: Out<u64>, bytes: usize, flags: c_uint) -> Resul
     if ![1, 2].contains(&flags) {
         return Err(Error::INVALID_VALUE);
     }
-    alloc(out, bytes)
+    let mut at = 0;
+    alloc(Out::to(&mut at), bytes)?;
+    lock(&MANAGED).insert(at);
+    out.put(at)
+}
+
+/// Addresses of managed memory.
+static MANAGED: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+
+fn is_managed(begins: u64) -> bool {
+    lock(&MANAGED).contains(&begins)
 }
 
 pub(crate) fn host_register(address: *mut c_void, bytes: usize, flags: c_uint) -> Result<()> {
@@ -355,7 +368,8 @@ pub(crate) fn pointer_attribute(value: Out<c_void>, attribute: c_uint, address: 
         3 => as_double().put(address),
         4 if on_device => Err(Error::INVALID_VALUE),
         4 => as_double().put(address),
-        6 | 8 => as_word().put(0),
+        6 => as_word().put(0),
+        8 => as_word().put(block().is_ok_and(|(base, _)| is_managed(base)).into()),
         // BUFFER_ID, MEMORY_BLOCK_ID: those of a mapping are new with each.
         7 | 20 => {
             as_double().put(mapping.map_or_else(|| block().map(|(base, _)| base >> 9), |mapping| Ok(mapping.number))?)

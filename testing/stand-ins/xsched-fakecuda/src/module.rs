@@ -2,6 +2,7 @@
 
 use crate::context::{self, Ctx, current};
 use crate::edge::{In, Out, Text};
+use crate::memory;
 use crate::process::known;
 use crate::result::{Error, Result};
 use crate::sequence::potentially_unsafe;
@@ -89,6 +90,8 @@ pub(crate) struct Module {
     /// Memory of the device that it takes, in bytes.
     own_bytes: u64,
     kernels: BTreeMap<String, Kernel>,
+    /// Managed variables: sizes in bytes, and addresses once one was asked for.
+    managed: BTreeMap<String, (usize, Mutex<Option<u64>>)>,
     /// Handles of functions by kernel and, for a library's function in a context, context.
     functions: Mutex<BTreeMap<(String, usize), usize>>,
 }
@@ -114,6 +117,32 @@ fn entries(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Names and sizes in bytes of managed variables: `.attribute(.managed) .align 8 .b8 NAME[BYTES];`
+fn managed(text: &str) -> impl Iterator<Item = (&str, usize)> {
+    text.split(".attribute(.managed)").skip(1).filter_map(|rest| {
+        let (name, bytes) = rest.split_once(".b8")?.1.split_once('[')?;
+        Some((name.trim(), bytes.split_once(']')?.0.parse().ok()?))
+    })
+}
+
+/// Address and size of a module's managed variable, the only ones that are known.
+pub(crate) fn variable(out: Out<u64>, size: Out<usize>, module: usize, name: Text) -> Result<()> {
+    let (module, name) = (find_module(module)?, name.get()?);
+    let (bytes, place) = module.managed.get(&name).ok_or(Error::NOT_FOUND)?;
+    let mut place = lock(place);
+    let at = match *place {
+        Some(at) => at,
+        None => {
+            let mut at = 0;
+            memory::alloc_managed(Out::to(&mut at), *bytes, 1)?;
+            *place.insert(at)
+        }
+    };
+    out.maybe(at);
+    size.maybe(*bytes);
+    Ok(())
+}
+
 /// Creates a module from its image: text that ends with a NUL.
 fn load(image: Text, ctx: Option<Weak<Ctx>>) -> Result<Arc<Module>> {
     let text = image.get()?;
@@ -121,9 +150,10 @@ fn load(image: Text, ctx: Option<Weak<Ctx>>) -> Result<Arc<Module>> {
         return Err(Error::INVALID_IMAGE);
     }
     let kernels = entries(&text).filter_map(|name| Some((name.to_string(), Kernel::find(name)?))).collect();
+    let managed = managed(&text).map(|(name, bytes)| (name.to_string(), (bytes, Mutex::default()))).collect();
     let functions = Mutex::default();
     let own_bytes = if let Some(ctx) = ctx.as_ref().and_then(Weak::upgrade) { own_bytes(&ctx)? } else { 0 };
-    Ok(MODULES.add(|handle| Arc::new(Module { handle, ctx, own_bytes, kernels, functions })))
+    Ok(MODULES.add(|handle| Arc::new(Module { handle, ctx, own_bytes, kernels, managed, functions })))
 }
 
 /// Takes the memory that a module itself has of its device, in bytes: `FAKECUDA_MODULE_MIB`.

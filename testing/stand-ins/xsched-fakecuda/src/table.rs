@@ -11,7 +11,7 @@ use crate::op::{Callback, HostFunction};
 use crate::result::Error;
 use crate::{
     array, calls, capture, context, counts, device, event, exec, graph, graph_memory, ipc, memops, memory, module,
-    nodes, ordered, pool, process, sequence, stream, teardown, vmm,
+    multicast, nodes, ordered, pool, process, sequence, stream, teardown, vmm,
 };
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 
@@ -268,6 +268,20 @@ functions! {
     driver cuMemPoolSetAttribute(pool: Pool, which: c_uint, value: Out<c_void>) => pool::set_attribute;
 
     driver cuMemAddressReserve(out: Out<u64>, bytes: usize, alignment: usize, wish: u64, flags: u64) => vmm::reserve;
+    driver cuMemGetHandleForAddressRange(out: Out<c_int>, at: u64, bytes: usize, kind: c_int, flags: u64) => vmm::range_handle;
+    driver cuMulticastCreate(out: Out<u64>, properties: In<multicast::Properties>) => multicast::create;
+    driver cuMulticastAddDevice(object: u64, device: c_int) => multicast::add_device;
+    driver cuMulticastBindMem(object: u64, at: usize, memory: u64, offset: usize, bytes: usize, flags: u64)
+        => multicast::bind_memory;
+    driver cuMulticastBindMem_v2(
+        object: u64, device: c_int, at: usize, memory: u64, offset: usize, bytes: usize, flags: u64)
+        => multicast::bind_memory_v2;
+    driver cuMulticastBindAddr(object: u64, at: usize, address: u64, bytes: usize, flags: u64) => multicast::bind_address;
+    driver cuMulticastBindAddr_v2(
+        object: u64, device: c_int, at: usize, address: u64, bytes: usize, flags: u64) => multicast::bind_address_v2;
+    driver cuMulticastUnbind(object: u64, device: c_int, at: usize, bytes: usize) => multicast::unbind;
+    driver cuMulticastGetGranularity(out: Out<usize>, properties: In<multicast::Properties>, option: c_uint)
+        => multicast::granularity;
     driver cuMemAddressFree(at: u64, bytes: usize) => vmm::unreserve;
     driver cuMemCreate(out: Out<u64>, bytes: usize, properties: In<vmm::Properties>, flags: u64) => vmm::create;
     driver cuMemRelease(handle: u64) => vmm::release;
@@ -343,6 +357,8 @@ functions! {
     driver cuModuleLoadFatBinary(out: Out<Module>, image: Text) => module::module_load_data;
     driver cuModuleUnload(module: Module) => module::module_unload;
     driver cuModuleGetFunction(out: Out<Function>, module: Module, name: Text) => module::module_get_function;
+    driver cuModuleGetGlobal_v2(out: Out<u64>, bytes: Out<usize>, module: Module, name: Text) => module::variable;
+    driver cuLibraryGetManaged(out: Out<u64>, bytes: Out<usize>, library: Library, name: Text) => module::variable;
     driver cuModuleGetFunctionCount(out: Out<c_uint>, module: Module) => module::module_function_count;
     driver cuModuleEnumerateFunctions(out: Out<Function>, room: c_uint, module: Module) => module::module_functions;
     driver cuModuleGetLoadingMode(out: Out<c_int>) => module::loading_mode;

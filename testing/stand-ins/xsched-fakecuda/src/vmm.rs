@@ -6,6 +6,8 @@
 
 use crate::context::{Ctx, current};
 use crate::edge::{In, Out};
+use crate::memory;
+use crate::multicast;
 use crate::process::{device, note_fds, of_the_machine};
 use crate::result::{Error, Result};
 use crate::stats::{self, COUNTERS, Counters};
@@ -84,7 +86,7 @@ pub(crate) struct Access {
 }
 
 /// Memory, in use until its last handle and mapping are gone.
-struct Physical {
+pub(crate) struct Physical {
     handle: u64,
     file: OwnedFd,
     bytes: u64,
@@ -275,7 +277,47 @@ pub(crate) fn create(out: Out<u64>, bytes: usize, properties: In<Properties>, fl
     out.put(lock(&STATE).add(number, file.ok_or(Error::OUT_OF_MEMORY)?, bytes, properties)?)
 }
 
+/// The memory of a handle.
+pub(crate) fn memory_of(handle: u64) -> Result<Arc<Physical>> {
+    Ok(lock(&STATE).handle(handle)?.0.clone())
+}
+
+/// The memory of the mapping in which a range lies.
+pub(crate) fn memory_at(address: u64, bytes: usize) -> Result<Arc<Physical>> {
+    let mut state = lock(&STATE);
+    let end = address.checked_add(bytes as u64).ok_or(Error::INVALID_VALUE)?;
+    let found = state.range(&(address..end))?.mapped.range(..=address).next_back();
+    let inside = found.filter(|(at, mapped)| end <= *at + mapped.bytes);
+    inside.map(|(_, mapped)| mapped.memory.clone()).ok_or(Error::INVALID_VALUE)
+}
+
+/// CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD.
+const DMA_BUF: c_int = 1;
+
+/// Gives a range out as a descriptor, for other hardware: it has a descriptor of the whole memory here, or of nothing if the memory is
+/// plain.
+pub(crate) fn range_handle(out: Out<RawFd>, address: u64, bytes: usize, kind: c_int, flags: c_ulonglong) -> Result<()> {
+    let out = out.required()?;
+    if kind != DMA_BUF || flags > 1 || bytes == 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let file = match check(address, bytes) {
+        Some(found) => {
+            found?;
+            rustix::io::fcntl_dupfd_cloexec(&memory_at(address, bytes)?.file, 3).ok()
+        }
+        None => {
+            memory::owner(address, bytes).ok_or(Error::INVALID_VALUE)?;
+            sealed_memfd(NAME, bytes).ok()
+        }
+    };
+    out.put(file.ok_or(Error::OUT_OF_MEMORY)?.into_raw_fd())
+}
+
 pub(crate) fn release(handle: c_ulonglong) -> Result<()> {
+    if multicast::release(handle) {
+        return Ok(());
+    }
     let mut state = lock(&STATE);
     let known = state.handle(handle);
     let (_, count) = known.inspect_err(|_| stats::illegal(format!("no memory has the handle {handle:#x}")))?;

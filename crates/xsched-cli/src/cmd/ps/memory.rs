@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xsched_proto::account::of_bytes;
+use xsched_proto::account::{OPEN_TO_HARDWARE, PARTITIONED, of_bytes};
 use xsched_proto::text::escaped;
 use xsched_proto::units;
 use xsched_proto::wire::{MemoryInfo, ProgramInfo};
@@ -62,6 +62,11 @@ fn text(memory: &MemoryInfo) -> String {
         memory.limit_bytes.map(|limit| format!("limit {}", of_bytes(limit))),
         some(others, &|text| format!("{text} more in other processes of the program")),
         some(held.exported_bytes, &|text| format!("{text} exported")),
+        some(held.multicast_bytes, &|text| format!("{text} bound to multicast objects")),
+        some(held.registered_bytes, &|text| format!("{text} registered for other hardware (RDMA)")),
+        some(held.managed_bytes, &|text| format!("{text} managed")),
+        held.partitioned.then(|| PARTITIONED.to_owned()),
+        held.open_to_hardware.then(|| OPEN_TO_HARDWARE.to_owned()),
         some(held.away_bytes, &|text| format!("{text} away on the host{}", if held.frozen { ", frozen" } else { "" })),
         some(held.host_bytes, &|text| format!("{text} of pinned host memory")),
         memory.idle_s.map(|s| {

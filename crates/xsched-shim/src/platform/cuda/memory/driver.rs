@@ -11,6 +11,8 @@ use crate::platform::shared::{DefaultStreamMode, search_beside};
 /// CUmemoryPool.
 pub(super) type Pool = *mut c_void;
 
+/// CU_POINTER_ATTRIBUTE_IS_MANAGED.
+const IS_MANAGED: c_uint = 8;
 /// CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT.
 const RESERVED: c_uint = 5;
 /// CU_MEMPOOL_ATTR_USED_MEM_CURRENT.
@@ -25,6 +27,7 @@ functions! {
         info: c"cuMemGetInfo_v2" (*mut usize, *mut usize);
         total: c"cuDeviceTotalMem_v2" (*mut usize, CUdevice);
         address_range: c"cuMemGetAddressRange_v2" (*mut CUdeviceptr, *mut usize, CUdeviceptr);
+        attribute: c"cuPointerGetAttribute" (*mut c_void, c_uint, CUdeviceptr);
         pool_in_use: c"cuDeviceGetMemPool" (*mut Pool, CUdevice);
         pool_attribute: c"cuMemPoolGetAttribute" (Pool, c_uint, *mut u64);
         pool_trim: c"cuMemPoolTrimTo" (Pool, usize);
@@ -73,6 +76,17 @@ pub(super) fn beginning(address: CUdeviceptr) -> Option<CUdeviceptr> {
     let (mut base, mut bytes) = (0, 0);
     // SAFETY: pointers to locals.
     (unsafe { (api()?.address_range?)(&mut base, &mut bytes, address) } == SUCCESS).then_some(base)
+}
+
+/// Size of the allocation that begins at an address, if it is managed.
+pub(super) fn managed(address: CUdeviceptr) -> Option<u64> {
+    let (mut base, mut bytes, mut is_managed) = (0, 0, 0u32);
+    // SAFETY: pointers to locals, of the attribute's size.
+    let answered = unsafe {
+        (api()?.attribute?)((&raw mut is_managed).cast(), IS_MANAGED, address) == SUCCESS
+            && (api()?.address_range?)(&mut base, &mut bytes, address) == SUCCESS
+    };
+    (answered && is_managed != 0).then_some(bytes as u64)
 }
 
 /// Pool that a device uses unless another is named.

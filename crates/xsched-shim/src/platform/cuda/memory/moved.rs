@@ -1,9 +1,9 @@
 //! Account of memory that leaves its device and comes back.
 
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use xsched_core::Room;
-use xsched_proto::account::{Residency, of_bytes};
+use xsched_proto::account::{MemorySlot, MemoryUse, Residency};
 
 use super::super::types::CUdevice;
 use super::{device, driver};
@@ -57,16 +57,17 @@ pub(in super::super) fn unclaim(slot: u16, bytes: u64) {
     account::unclaim(slot, bytes);
 }
 
-/// Counts memory that is away now, in place of what was before, and memory that could leave.
+/// Counts memory that is away now, in place of what was before, and memory that could leave. That is last: the daemon, which reads it first,
+/// counts on memory until it has left.
 pub(in super::super) fn count(slot: u16, before: u64, now: u64, movable: u64) {
     let Some(words) = account::words(slot) else { return };
-    words.movable_bytes.store(movable, Relaxed);
     words.away_bytes.store(now, Relaxed);
     if now > before {
         words.give(now - before);
     } else if now < before {
         words.take_anyway(before - now);
     }
+    words.movable_bytes.store(movable, Release);
 }
 
 /// Publishes that memory is being moved, until its state is published next.
@@ -85,10 +86,19 @@ pub(in super::super) fn publish(slot: u16, state: Residency) {
 
 /// Use of a device's memory for which it must stay, in words.
 pub(in super::super) fn prevented(slot: u16) -> Option<String> {
-    let words = account::words(slot)?;
-    let (exported, managed) = (words.exported_bytes.load(Relaxed), words.managed_bytes.load(Relaxed));
-    if exported > 0 {
-        return Some(format!("{} of its GPU memory are exported to other processes (IPC)", of_bytes(exported)));
+    MemoryUse::of(account::words(slot)?).stays_now()
+}
+
+/// Counts memory that stays on the device, in the word of its reason.
+pub(in super::super) fn stays(slot: u16, word: fn(&MemorySlot) -> &AtomicU64, bytes: u64) {
+    if let Some(words) = account::words(slot) {
+        word(words).fetch_add(bytes, Relaxed);
     }
-    (managed > 0).then(|| format!("{} of its memory are managed: the driver moves them", of_bytes(managed)))
+}
+
+/// Counts memory out that has stayed.
+pub(in super::super) fn stays_no_more(slot: u16, word: fn(&MemorySlot) -> &AtomicU64, bytes: u64) {
+    if let Some(words) = account::words(slot) {
+        account::lower(word(words), bytes);
+    }
 }

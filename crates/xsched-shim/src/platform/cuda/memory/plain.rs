@@ -3,9 +3,9 @@
 use super::super::types::*;
 use super::super::{real, sig};
 use super::calls::{address_at, allocates, lend, memory_calls};
-use super::{driver, instead};
+use super::{device, driver, instead};
 use crate::interpose::hooks;
-use crate::platform::shared::memory::{Part, account, account::rounded, steps::frees, table};
+use crate::platform::shared::memory::{Entry, Part, account, account::rounded, steps::frees, table};
 use crate::process;
 
 /// Alignment of the rows of pitched memory, in bytes, as long as the driver has not said what it is.
@@ -54,6 +54,19 @@ fn pitched_short(
     call: impl Fn() -> CUresult,
 ) -> CUresult {
     rows(real, size, call, || (address_at::<u32>(place), address_at::<u32>(pitch)))
+}
+
+/// Counts a variable of a module if it is managed. It is known until its context ends.
+pub(in super::super) fn found_variable(real: *mut c_void, address: CUdeviceptr) {
+    if table::may_have(address) && table::has(address) {
+        return;
+    }
+    let Some(here) = device::current(real) else { return };
+    let Some(bytes) = driver::managed(address) else { return };
+    let bytes = rounded(bytes);
+    account::add(here.slot, Part::Managed, bytes);
+    let (context, slot) = (here.context, here.slot);
+    table::insert(address, Entry { bytes, context, slot, part: Part::Managed, exported: false });
 }
 
 fn freed(real: *mut c_void, address: u64, call: impl FnOnce() -> CUresult) -> CUresult {

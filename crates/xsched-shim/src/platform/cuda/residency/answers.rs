@@ -4,7 +4,8 @@
 
 use super::super::types::*;
 use super::movable::{movable, pass};
-use super::virtuals::{self, RDMA};
+use super::stays::Why;
+use super::virtuals;
 use super::{chunks, held, pools};
 
 /// CUpointer_attribute.
@@ -142,9 +143,14 @@ pub(super) fn attributes(
     ask: impl FnOnce() -> CUresult,
 ) -> Option<CUresult> {
     let known = known(address)?;
+    let count = if which.is_null() || places.is_null() { 0 } else { count as usize };
+    // SAFETY: the caller's own list, which the driver reads too.
+    if (0..count).any(|i| unsafe { which.add(i).read() } == P2P_TOKENS) {
+        pin(address, 1);
+    }
     let rc = pass(ask);
-    if rc == SUCCESS && !which.is_null() && !places.is_null() {
-        for i in 0..count as usize {
+    if rc == SUCCESS {
+        for i in 0..count {
             // SAFETY: the caller's own lists, which the driver has read too.
             let (which, place) = unsafe { (which.add(i).read(), places.add(i).read()) };
             put(&known, which, place);
@@ -180,7 +186,7 @@ pub(super) fn range(address: u64) -> Option<(u64, u64)> {
 }
 
 /// Has memory stay on the device. False: it is not there now.
-fn pin_for(address: u64, bytes: u64, why: &'static str) -> bool {
+fn pin_for(address: u64, bytes: u64, why: Why) -> bool {
     let Some(movable) = movable() else { return true };
     let mut pin = |_| {
         let all =
@@ -192,13 +198,13 @@ fn pin_for(address: u64, bytes: u64, why: &'static str) -> bool {
 
 /// Has memory stay on the device, since other hardware may use it.
 fn pin(address: u64, bytes: u64) -> bool {
-    pin_for(address, bytes, RDMA)
+    pin_for(address, bytes, Why::Registered)
 }
 
 /// Binds a range to a multicast object.
 pub(super) fn bind_range(address: u64, bytes: u64, bind: impl FnOnce() -> CUresult) -> Option<CUresult> {
     known(address)?;
-    Some(if pin_for(address, bytes, virtuals::MULTICAST) { pass(bind) } else { virtuals::NO_MEMORY })
+    Some(if pin_for(address, bytes, Why::Multicast) { pass(bind) } else { virtuals::NO_MEMORY })
 }
 
 /// Exports a range for other hardware.

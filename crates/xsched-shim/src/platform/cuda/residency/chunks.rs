@@ -9,6 +9,7 @@ use super::super::api::Api;
 use super::super::types::*;
 use super::calls::{Calls, Handle};
 use super::movable::{MOVABLE, Movable, POSSIBLE, movable, pass};
+use super::stays::{Stay, Why};
 use super::{hosted, mover, touches};
 use crate::lock::Lock;
 use crate::platform::shared::Driver as _;
@@ -30,7 +31,7 @@ pub(super) struct Region {
     /// Segment of a pool: its blocks are the program's, not the region.
     pub(super) is_segment: bool,
     /// Reason why it stays on the device, and its chunks then.
-    pub(super) pinned: Option<&'static str>,
+    pub(super) pinned: Option<Stay>,
     held: Vec<Chunk<Handle>>,
 }
 
@@ -189,7 +190,7 @@ fn discard(movable: &Movable, at: u64, region: Region) {
 }
 
 /// Has the region that contains an address stay on the device from now on. `None`: there is none. False: it is not there now.
-pub(super) fn pin(movable: &Movable, address: u64, why: &'static str) -> Option<bool> {
+pub(super) fn pin(movable: &Movable, address: u64, why: Why) -> Option<bool> {
     let is_pinned = region_of(address, |at, region| {
         if region.pinned.is_some() {
             return true;
@@ -201,7 +202,7 @@ pub(super) fn pin(movable: &Movable, address: u64, why: &'static str) -> Option<
             return false;
         }
         region.held = chunks;
-        region.pinned = Some(why);
+        region.pinned = Some(Stay::new(movable, why, region.mapped_bytes));
         true
     });
     movable.recount();
@@ -235,8 +236,8 @@ pub(super) fn let_peer_in(movable: &Movable, device: CUdevice) {
 /// Memory that stays on the device, by reason.
 pub(super) fn pins(each: &mut dyn FnMut(&'static str, u64)) {
     for region in REGIONS.lock().values() {
-        if let Some(why) = region.pinned {
-            each(why, region.mapped_bytes);
+        if let Some(stay) = &region.pinned {
+            each(stay.why.text(), region.mapped_bytes);
         }
     }
 }

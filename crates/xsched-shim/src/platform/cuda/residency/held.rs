@@ -3,6 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::time::Duration;
 
+use xsched_proto::account::Residency;
+
+use super::hardware;
 use super::movable::pass;
 
 /// Streams of partitions (green contexts) were made, whose commands no wait for a context covers.
@@ -46,6 +49,23 @@ pub(super) fn is_held() -> bool {
 /// Reason why nothing can move.
 pub(super) fn hold() -> Option<&'static str> {
     PARTITIONED.load(Acquire).then_some("streams of green contexts")
+}
+
+/// A device was open, by which other hardware accesses memory, when memory was last to leave.
+static OPEN_TO_HARDWARE: AtomicBool = AtomicBool::new(false);
+
+/// Checks whether memory of the process may leave the device. Memory on the host may come back in any case: no other hardware has it.
+pub(super) fn may_leave() -> bool {
+    let is_open = hardware::is_open();
+    OPEN_TO_HARDWARE.store(is_open, Release);
+    !is_open && hold().is_none()
+}
+
+/// Reasons for which none of the memory leaves, as the daemon knows them.
+pub(super) fn state() -> Residency {
+    Residency::default()
+        .with(Residency::PARTITIONED, PARTITIONED.load(Acquire))
+        .with(Residency::OPEN_TO_HARDWARE, OPEN_TO_HARDWARE.load(Acquire))
 }
 
 /// Forgets the calls under way, in a forked child.

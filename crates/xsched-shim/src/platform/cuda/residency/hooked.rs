@@ -34,6 +34,7 @@ passed_on! {
     fn cuGraphMemsetNodeSetParams(hNode: *mut c_void, nodeParams: *mut c_void);
     fn cuGraphNodeSetParams(hNode: *mut c_void, nodeParams: *mut c_void);
     fn cuGraphNodeSetParams_v2(hNode: *mut c_void, nodeParams: *mut c_void);
+    fn cuLibraryGetManaged(dptr: *mut c_void, bytes: *mut c_void, library: *mut c_void, name: *mut c_void);
     fn cuMemAddressFree(ptr: CUdeviceptr, size: usize);
     fn cuMemGetAccess(flags: *mut c_void, location: *mut c_void, ptr: CUdeviceptr);
     fn cuMemGetAddressRange_v2(pbase: *mut c_void, psize: *mut c_void, dptr: CUdeviceptr);

@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 
 use super::super::enqueue::shared_of;
+use super::super::memory::plain;
 use super::super::types::*;
 use super::super::{sig, signatures};
 use super::calls::{self, Access};
 use super::movable::{MOVABLE, POSSIBLE, movable, pass};
+use super::stays::Why;
 use super::touches::Launched;
 use super::virtuals::NO_MEMORY;
 use super::{answers, chunks, held, hosted, pins, pools, tickets, touches, virtuals};
@@ -124,6 +126,9 @@ own! {
     cuMemGetHandleForAddressRange => export_range;
     cuIpcGetMemHandle => export_old;
     cuMemGetInfo_v2 => info;
+    cuModuleGetGlobal_v2 => variable;
+    cuLibraryGetGlobal => library_variable;
+    cuLibraryGetManaged => managed_variable;
     cuCtxEnablePeerAccess => enable_peer;
     cuLaunchKernel => launch;
     cuLaunchKernel_ptsz => launch_ptsz;
@@ -376,9 +381,12 @@ unsafe extern "C" fn release_memory(handle: u64) -> CUresult {
 }
 
 unsafe extern "C" fn retain_memory(place: *mut c_void, address: *mut c_void) -> CUresult {
-    let ours = || if place.is_null() { None } else { virtuals::retain(address as u64) };
+    // The driver has no handle of plain memory, which it does not know as such here.
+    let plain = || chunks::region_of(address as u64, |_, _| Err(virtuals::INVALID));
+    let ours = || if place.is_null() { None } else { virtuals::retain(address as u64).map(Ok).or_else(plain) };
+    let given = |found: Result<u64, CUresult>| found.map_or_else(|refusal| refusal, |handle| give(place, handle));
     // SAFETY: as above.
-    ours_or(ours, |handle| give(place, handle), || unsafe { cuMemRetainAllocationHandle::call(place, address) })
+    ours_or(ours, given, || unsafe { cuMemRetainAllocationHandle::call(place, address) })
 }
 
 unsafe extern "C" fn map(at: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64) -> CUresult {
@@ -401,7 +409,7 @@ unsafe extern "C" fn set_access(at: CUdeviceptr, bytes: usize, list: *mut c_void
 unsafe extern "C" fn export_memory(place: *mut c_void, handle: u64, kind: c_uint, flags: u64) -> CUresult {
     // SAFETY: as above, and the memory behind the caller's handle.
     let with = |handle| unsafe { cuMemExportToShareableHandle::real()(place, handle, kind, flags) };
-    ours_or(|| virtuals::pinned(handle, virtuals::SHARED, with), |rc| rc, || pass(|| with(handle)))
+    ours_or(|| virtuals::pinned(handle, Why::Shared, with), |rc| rc, || pass(|| with(handle)))
 }
 
 unsafe extern "C" fn properties(place: *mut c_void, handle: u64) -> CUresult {
@@ -420,7 +428,7 @@ unsafe extern "C" fn bind_memory(
 ) -> CUresult {
     // SAFETY: as above, and the memory behind the caller's handle.
     let with = |handle| unsafe { cuMulticastBindMem::real()(cast, at, handle, offset, bytes, flags) };
-    ours_or(|| virtuals::pinned(handle, virtuals::MULTICAST, with), |rc| rc, || pass(|| with(handle)))
+    ours_or(|| virtuals::pinned(handle, Why::Multicast, with), |rc| rc, || pass(|| with(handle)))
 }
 
 unsafe extern "C" fn bind_memory_v2(
@@ -434,7 +442,7 @@ unsafe extern "C" fn bind_memory_v2(
 ) -> CUresult {
     // SAFETY: as above, and the memory behind the caller's handle.
     let with = |handle| unsafe { cuMulticastBindMem_v2::real()(cast, device, at, handle, offset, bytes, flags) };
-    ours_or(|| virtuals::pinned(handle, virtuals::MULTICAST, with), |rc| rc, || pass(|| with(handle)))
+    ours_or(|| virtuals::pinned(handle, Why::Multicast, with), |rc| rc, || pass(|| with(handle)))
 }
 
 unsafe extern "C" fn bind_address(cast: u64, at: usize, address: CUdeviceptr, bytes: usize, flags: u64) -> CUresult {
@@ -570,6 +578,26 @@ unsafe extern "C" fn unload_library(library: *mut c_void) -> CUresult {
     touches::functions_end();
     // SAFETY: as above.
     unsafe { cuLibraryUnload::call(library) }
+}
+
+macro_rules! variables {
+    ($(fn $call:ident $name:ident;)*) => {
+        $(
+            unsafe extern "C" fn $call(place: *mut c_void, bytes: *mut c_void, of: *mut c_void, named: *mut c_void) -> CUresult {
+                // SAFETY: as above.
+                then(unsafe { $name::call(place, bytes, of, named) }, || {
+                    plain::found_variable($name::REAL.load(Acquire), written(place) as u64)
+                })
+            }
+        )*
+    };
+}
+
+// Variables of modules, of which some are managed.
+variables! {
+    fn variable cuModuleGetGlobal_v2;
+    fn library_variable cuLibraryGetGlobal;
+    fn managed_variable cuLibraryGetManaged;
 }
 
 macro_rules! synchronizing {

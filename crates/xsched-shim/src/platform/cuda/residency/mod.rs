@@ -7,7 +7,8 @@
 //! - [`chunks`]: memory of `cuMemAlloc` from 2 MiB on, as chunks behind addresses of this library's; [`pools`]: memory in the order of
 //!   streams, in such chunks; [`virtuals`]: memory that a program maps itself, behind handles of this library's.
 //! - [`touches`]: addresses that launches name, by which it is chosen what moves.
-//! - [`answers`]: what a program is told about all of these; [`hooked`]: hooks for that; [`pins`], [`held`]: what does not move, and when; [`hosted`]: new memory
+//! - [`answers`]: what a program is told about all of these; [`hooked`]: hooks for that; [`pins`], [`held`]: what does not move, and when; [`stays`],
+//!   [`hardware`]: reasons for that; [`hosted`]: new memory
 //!   for which the device has no room; [`tickets`]:
 //!   memory that other processes open.
 //! - [`calls`]: the driver's calls that make and move chunks.
@@ -21,6 +22,7 @@ mod calls;
 mod chunks;
 mod counts;
 mod drainer;
+mod hardware;
 mod held;
 #[allow(non_snake_case)] // vendor names
 pub(super) mod hooked;
@@ -32,6 +34,7 @@ mod mover;
 mod pins;
 mod pools;
 mod quiet;
+mod stays;
 mod tickets;
 mod touches;
 mod virtuals;

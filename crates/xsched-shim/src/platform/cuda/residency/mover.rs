@@ -12,11 +12,10 @@ use super::super::api::Api;
 use super::super::memory::moved;
 use super::calls::Handle;
 use super::chunks::LARGEST;
-use super::counts;
 use super::drainer::Drainer;
 use super::movable::Movable;
 use super::quiet::quietly;
-use super::touches;
+use super::{counts, held, touches};
 use crate::platform::shared::Driver as _;
 use crate::process;
 
@@ -289,7 +288,13 @@ impl Mover {
         let Some((number, order)) = self.movable.take_order() else { return };
         let latch = &self.movable.latch;
         self.pending = Some(Pending { number, order, until: Instant::now() + ORDER });
+        let must_stay = order != MemoryOrder::Thaw && !held::may_leave();
+        self.publish();
         match order {
+            _ if must_stay => {
+                let why = self.prevented().unwrap_or_else(|| "its memory must stay".to_owned());
+                self.report(Some(why));
+            }
             MemoryOrder::Freeze => match self.prevented() {
                 Some(why) => self.report(Some(why)),
                 None => latch.freeze(),
@@ -309,13 +314,9 @@ impl Mover {
 
     /// Use of the memory for which it must stay, in words.
     fn prevented(&self) -> Option<String> {
-        if self.movable.residents.lock().chunks.is_empty() {
-            return Some("none of its memory can leave the device".to_owned());
-        }
-        if let Some(why) = super::held::hold() {
-            return Some(format!("it has {why}"));
-        }
-        moved::prevented(self.movable.slot()?)
+        let is_empty = || self.movable.residents.lock().chunks.is_empty();
+        let none = || is_empty().then(|| "none of its memory can leave the device".to_owned());
+        self.movable.slot().and_then(moved::prevented).or_else(none)
     }
 
     /// Ends a time in which memory is on the host for want of room.
@@ -399,7 +400,7 @@ impl Mover {
     fn publish(&self) {
         let Some(slot) = self.movable.slot() else { return };
         let is_frozen = self.movable.latch.goal().is_frozen();
-        let state = Residency::default().with(Residency::FROZEN, is_frozen);
+        let state = held::state().with(Residency::FROZEN, is_frozen);
         moved::publish(slot, state);
     }
 

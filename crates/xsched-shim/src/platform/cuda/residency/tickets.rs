@@ -21,7 +21,8 @@ use super::super::types::*;
 use super::calls::{Access, Handle};
 use super::movable::movable;
 use super::quiet::quietly;
-use super::virtuals::{INVALID, NO_MEMORY, SHARED};
+use super::stays::Why;
+use super::virtuals::{INVALID, NO_MEMORY};
 use super::{chunks, held};
 use crate::lock::Lock;
 use crate::platform::shared::search_beside;
@@ -139,7 +140,7 @@ pub(super) fn give_out(place: *mut c_void, address: u64) -> Option<CUresult> {
     if place.is_null() || !movable.calls.is_exportable() {
         return Some(INVALID);
     }
-    if held::tried(held::MANY, |_| chunks::pin(movable, at, SHARED).filter(|is_there| *is_there)).is_none() {
+    if held::tried(held::MANY, |_| chunks::pin(movable, at, Why::Shared).filter(|is_there| *is_there)).is_none() {
         return Some(NO_MEMORY);
     }
     let Some(counter) = counter() else { return Some(NO_MEMORY) };

@@ -12,6 +12,7 @@ use xsched_core::residency::{Body, Chunk, Driver as _};
 use super::super::types::*;
 use super::calls::{Access, Calls, Handle, Properties, Traits};
 use super::movable::{Movable, movable, pass};
+use super::stays::{Stay, Why};
 use super::{chunks, held, hosted};
 use crate::lock::Lock;
 
@@ -32,7 +33,7 @@ struct Memory {
     /// The memory; `None` while it is a chunk.
     body: Option<Body<Handle>>,
     /// Reason why it stays on the device.
-    pinned: Option<&'static str>,
+    pinned: Option<Stay>,
 }
 
 struct Mapping {
@@ -125,13 +126,14 @@ impl State {
     }
 
     /// Has memory stay on the device for good. False: it is not there now.
-    fn pin(&mut self, movable: &Movable, handle: u64, why: &'static str) -> bool {
+    fn pin(&mut self, movable: &Movable, handle: u64, why: Why) -> bool {
         if !matches!(self.hold(movable, handle), Some(Body::Device(_))) {
             self.settle_of(movable, handle);
             return false;
         }
         if let Some(memory) = self.memory.get_mut(&handle) {
-            memory.pinned.get_or_insert(why);
+            let bytes = memory.bytes;
+            memory.pinned.get_or_insert_with(|| Stay::new(movable, why, bytes));
         }
         true
     }
@@ -323,7 +325,7 @@ pub(super) fn set_access(at: u64, bytes: usize, given: *const Access, count: usi
             if start < at || start + mapping.bytes > end {
                 // Two parts with an access each are more than a move restores.
                 let handle = mapping.of;
-                state.pin(movable, handle, PARTS);
+                state.pin(movable, handle, Why::Parts);
                 continue;
             }
             list.iter().for_each(|access| access.join(&mut mapping.access));
@@ -333,21 +335,17 @@ pub(super) fn set_access(at: u64, bytes: usize, given: *const Access, count: usi
     })
 }
 
-/// Reasons to stay on the device.
-pub(super) const SHARED: &str = "shared with other processes";
-pub(super) const MULTICAST: &str = "multicast";
-pub(super) const RDMA: &str = "registered for direct access by other hardware";
-const PARTS: &str = "access to parts of a mapping";
+/// Reason for which memory does not move by itself.
 const SEVERAL: &str = "not mapped exactly once";
 
 /// Calls what another library or device will use memory by, once it stays on the device.
-pub(super) fn pinned(handle: u64, why: &'static str, call: impl FnOnce(Handle) -> CUresult) -> Option<CUresult> {
+pub(super) fn pinned(handle: u64, why: Why, call: impl FnOnce(Handle) -> CUresult) -> Option<CUresult> {
     let movable = owner(handle)?;
     let mut call = Some(call);
     let rc = held::tried(held::MANY, |_| {
         let mut state = STATE.lock();
-        let before = match state.memory.get(&handle) {
-            Some(memory) if memory.references > 0 => memory.pinned,
+        let was_pinned = match state.memory.get(&handle) {
+            Some(memory) if memory.references > 0 => memory.pinned.is_some(),
             _ => return Some(INVALID),
         };
         if !state.pin(movable, handle, why) {
@@ -355,7 +353,7 @@ pub(super) fn pinned(handle: u64, why: &'static str, call: impl FnOnce(Handle) -
         }
         let body = state.memory.get(&handle).and_then(|memory| memory.body)?;
         let rc = call.take()?(body.handle());
-        if rc != SUCCESS && before.is_none() {
+        if rc != SUCCESS && !was_pinned {
             if let Some(memory) = state.memory.get_mut(&handle) {
                 memory.pinned = None;
             }
@@ -367,7 +365,7 @@ pub(super) fn pinned(handle: u64, why: &'static str, call: impl FnOnce(Handle) -
 }
 
 /// Has the memory of mappings in a range stay on the device for good, within the latch. False: some is not there now.
-pub(super) fn pin_range(movable: &Movable, at: u64, bytes: u64, why: &'static str) -> bool {
+pub(super) fn pin_range(movable: &Movable, at: u64, bytes: u64, why: Why) -> bool {
     if STATE.is_untouched() {
         return true;
     }
@@ -419,8 +417,8 @@ pub(super) fn pins(each: &mut dyn FnMut(&'static str, u64)) {
         return;
     }
     for memory in STATE.lock().memory.values() {
-        match memory.pinned {
-            Some(why) => each(why, memory.bytes),
+        match &memory.pinned {
+            Some(stay) => each(stay.why.text(), memory.bytes),
             None if memory.body.is_some() => each(SEVERAL, memory.bytes),
             None => {}
         }

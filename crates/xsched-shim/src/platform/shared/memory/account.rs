@@ -136,7 +136,8 @@ pub(crate) fn unexport(slot: u16, bytes: u64) {
     }
 }
 
-fn lower(word: &AtomicU64, bytes: u64) {
+/// Lowers a word, never below 0.
+pub(crate) fn lower(word: &AtomicU64, bytes: u64) {
     let _ = word.fetch_update(Relaxed, Relaxed, |now| Some(now.saturating_sub(bytes)));
 }
 

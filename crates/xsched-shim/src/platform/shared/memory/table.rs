@@ -114,6 +114,11 @@ pub(crate) fn remove(address: u64) -> Option<Entry> {
     found
 }
 
+/// Reports whether an allocation begins at an address.
+pub(crate) fn has(address: u64) -> bool {
+    shard(address).lock().contains_key(&address)
+}
+
 /// Marks an allocation as exported, and returns it if it was not before.
 pub(crate) fn mark_exported(address: u64) -> Option<Entry> {
     let mut entries = shard(address).lock();
