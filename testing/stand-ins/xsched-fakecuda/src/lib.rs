@@ -60,6 +60,7 @@ mod nodes;
 mod op;
 mod pool;
 mod process;
+mod range;
 mod result;
 mod rm;
 mod sequence;
