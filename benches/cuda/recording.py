@@ -73,6 +73,8 @@ def main():
         program = Path(folder) / "program.py"
         program.write_text(PROGRAM)
         daemon = subprocess.Popen([*xsched, "daemon"], env=environment)
+        while subprocess.run([*xsched, "ps"], env=environment, capture_output=True).returncode:
+            time.sleep(0.02)
         try:
             measured = {policy: side_by_side(xsched, environment, program, policy, args) for policy in ("hpf", "observe")}
         finally:

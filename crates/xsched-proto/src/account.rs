@@ -85,9 +85,9 @@ impl Residency {
     pub const FROZEN: Residency = Residency(1);
     /// Memory is being moved.
     pub const MOVING: Residency = Residency(2);
-    /// None of it leaves: green contexts have streams.
+    /// Green contexts have streams: no memory leaves.
     pub const PARTITIONED: Residency = Residency(4);
-    /// None of it leaves: the process has a device open by which other hardware accesses memory.
+    /// A device is open by which other hardware accesses memory: none leaves.
     pub const OPEN_TO_HARDWARE: Residency = Residency(8);
 
     /// True: all bits of `other` are set.

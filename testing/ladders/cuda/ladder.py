@@ -238,9 +238,9 @@ class Ladder:
                 problems.append("CUPTI counted nothing")
             problems.append(judge.miscounted(counts, stats))
         # Programs side by side may have all of the device's room for a moment, and memory then stays on the host.
-        reasons = Counter()
-        for each in stats:
-            reasons.update(each.get("residency", {}).get("why", {}))
+        moved, reasons = [s["residency"] for s in stats if s.get("residency")], Counter()
+        for each in moved:
+            reasons.update(each.get("why", {}))
         if failed := {why: count for why, count in reasons.items() if not why.startswith("no room")}:
             problems.append(f"moves of memory failed: {json.dumps(failed)}")
         self.note(

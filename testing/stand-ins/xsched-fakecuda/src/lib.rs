@@ -61,6 +61,7 @@ mod op;
 mod ordered;
 mod pool;
 mod process;
+mod range;
 mod result;
 mod rm;
 mod sequence;

@@ -113,7 +113,8 @@ pub(crate) fn granularity(out: Out<usize>, properties: In<Properties>, _: c_uint
     out.put(GRANULARITY as usize)
 }
 
-/// Releases an object. False: the handle is none of one.
-pub(crate) fn release(handle: u64) -> bool {
-    lock(&OBJECTS).remove(&handle).is_some()
+/// Releases an object, or memory of another kind.
+pub(crate) fn release(handle: u64) -> Result<()> {
+    let object = lock(&OBJECTS).remove(&handle);
+    if object.is_some() { Ok(()) } else { vmm::release(handle) }
 }

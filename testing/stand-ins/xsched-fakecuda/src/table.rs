@@ -11,7 +11,7 @@ use crate::op::{Callback, HostFunction};
 use crate::result::Error;
 use crate::{
     array, calls, capture, context, counts, device, event, exec, graph, graph_memory, ipc, memops, memory, module,
-    multicast, nodes, ordered, pool, process, sequence, stream, teardown, vmm,
+    multicast, nodes, ordered, pool, process, range, sequence, stream, teardown, vmm,
 };
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 
@@ -268,7 +268,7 @@ functions! {
     driver cuMemPoolSetAttribute(pool: Pool, which: c_uint, value: Out<c_void>) => pool::set_attribute;
 
     driver cuMemAddressReserve(out: Out<u64>, bytes: usize, alignment: usize, wish: u64, flags: u64) => vmm::reserve;
-    driver cuMemGetHandleForAddressRange(out: Out<c_int>, at: u64, bytes: usize, kind: c_int, flags: u64) => vmm::range_handle;
+    driver cuMemGetHandleForAddressRange(out: Out<c_int>, at: u64, bytes: usize, kind: c_int, flags: u64) => range::handle;
     driver cuMulticastCreate(out: Out<u64>, properties: In<multicast::Properties>) => multicast::create;
     driver cuMulticastAddDevice(object: u64, device: c_int) => multicast::add_device;
     driver cuMulticastBindMem(object: u64, at: usize, memory: u64, offset: usize, bytes: usize, flags: u64)
@@ -284,7 +284,7 @@ functions! {
         => multicast::granularity;
     driver cuMemAddressFree(at: u64, bytes: usize) => vmm::unreserve;
     driver cuMemCreate(out: Out<u64>, bytes: usize, properties: In<vmm::Properties>, flags: u64) => vmm::create;
-    driver cuMemRelease(handle: u64) => vmm::release;
+    driver cuMemRelease(handle: u64) => multicast::release;
     driver cuMemRetainAllocationHandle(out: Out<u64>, at: Pointer) => vmm::retain;
     driver cuMemMap(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64) => vmm::map;
     driver cuMemUnmap(at: u64, bytes: usize) => vmm::unmap;

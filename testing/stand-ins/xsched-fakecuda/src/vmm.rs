@@ -6,8 +6,6 @@
 
 use crate::context::{Ctx, current};
 use crate::edge::{In, Out};
-use crate::memory;
-use crate::multicast;
 use crate::process::{device, note_fds, of_the_machine};
 use crate::result::{Error, Result};
 use crate::stats::{self, COUNTERS, Counters};
@@ -291,33 +289,13 @@ pub(crate) fn memory_at(address: u64, bytes: usize) -> Result<Arc<Physical>> {
     inside.map(|(_, mapped)| mapped.memory.clone()).ok_or(Error::INVALID_VALUE)
 }
 
-/// CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD.
-const DMA_BUF: c_int = 1;
-
-/// Gives a range out as a descriptor, for other hardware: it has a descriptor of the whole memory here, or of nothing if the memory is
-/// plain.
-pub(crate) fn range_handle(out: Out<RawFd>, address: u64, bytes: usize, kind: c_int, flags: c_ulonglong) -> Result<()> {
-    let out = out.required()?;
-    if kind != DMA_BUF || flags > 1 || bytes == 0 {
-        return Err(Error::INVALID_VALUE);
-    }
-    let file = match check(address, bytes) {
-        Some(found) => {
-            found?;
-            rustix::io::fcntl_dupfd_cloexec(&memory_at(address, bytes)?.file, 3).ok()
-        }
-        None => {
-            memory::owner(address, bytes).ok_or(Error::INVALID_VALUE)?;
-            sealed_memfd(NAME, bytes).ok()
-        }
-    };
-    out.put(file.ok_or(Error::OUT_OF_MEMORY)?.into_raw_fd())
+/// A descriptor of the memory of the mapping in which a range lies.
+pub(crate) fn copy_at(address: u64, bytes: usize) -> Result<OwnedFd> {
+    let memory = memory_at(address, bytes)?;
+    rustix::io::fcntl_dupfd_cloexec(&memory.file, 3).map_err(|_| Error::OUT_OF_MEMORY)
 }
 
 pub(crate) fn release(handle: c_ulonglong) -> Result<()> {
-    if multicast::release(handle) {
-        return Ok(());
-    }
     let mut state = lock(&STATE);
     let known = state.handle(handle);
     let (_, count) = known.inspect_err(|_| stats::illegal(format!("no memory has the handle {handle:#x}")))?;
