@@ -180,7 +180,11 @@ fn a_launch_ends_the_burst_that_the_agent_was_late_to_end() {
         while group.idle_due_ns(rt, xsched_core::now_ns()) != Some(0) {}
         let paused_ns = xsched_core::now_ns();
         assert!(is_slow(rt));
-        assert_eq!(told(), (burst, 12 * burst as u32 - 1), "11 launches at first, then the one that ends the pause besides");
+        assert_eq!(
+            told(),
+            (burst, 12 * burst as u32 - 1),
+            "11 launches at first, then the one that ends the pause besides"
+        );
         assert!(words.burst_us.load(Relaxed) <= (drained_ns - began_ns) / 1_000);
         assert!(words.ready_at_ns.load(Relaxed) >= paused_ns && !words.gate.load().must_announce());
         assert_eq!(group.try_idle(rt, true), None, "it goes on");

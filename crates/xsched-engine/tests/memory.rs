@@ -305,7 +305,7 @@ fn a_process_that_shares_a_limit_gets_steps_and_one_whose_limit_falls_keeps_what
         ledger.settle(DEVICE);
         assert_eq!(allowance(0), left);
     }
-    // One that had no limit for a while shares one as if it came now.
+    // A program that had no limit for a while shares one as if it came now.
     words[0].give(2 * STEP_BYTES);
     for terms in [limited(Pot::Program(1), 20 * STEP_BYTES), HolderTerms::default(), limited(user, 5 * STEP_BYTES)] {
         ledger.set_terms((0, 0), terms);
@@ -341,7 +341,7 @@ fn an_overhead_that_may_be_too_low_is_presumed_of_no_other_process() {
         |ledger: &Ledger<Arc<MemorySlot>>, n| ledger.get((n, 0)).expect("it is there").report().overhead_bytes;
     ledger.measure(DEVICE, 1, |_| Some(500));
     assert_eq!([overhead(&ledger, 0), overhead(&ledger, 1)], [500, 500]);
-    // It took memory before or after the driver was asked.
+    // The program took memory before or after the driver was asked.
     words[1].take_anyway(300);
     ledger.measure(DEVICE, 2, |(n, _)| Some([500, 400][n as usize]));
     assert_eq!(overhead(&ledger, 1), 400);

@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 
 enum { KERNELS_RUN, GRAPH_KERNELS, COPIES, GRAPH_COPIES, SETS, GRAPH_SETS, GRAPH_LAUNCHES, HOST_FUNCTIONS, WAITS,
-       WRITES, RECORDS, CAPTURED, CONTEXTS, ILLEGAL, COUNTERS };
+       WRITES, RECORDS, CAPTURED, CONTEXTS, HOST_RANGES, ILLEGAL, COUNTERS };
 
 static size_t (*counters)(uint64_t *, size_t);
 static int (*manager)(int, unsigned long, void *);

@@ -509,7 +509,7 @@ fn memory_in_use_is_on_the_device() {
         works(&mut process);
         assert_eq!(says(&mut process, "idle"), "right");
         let pid = process.pid();
-        // One of them says on its stderr that a part of its memory was on the host.
+        // The second program says on its stderr that a part of its memory was on the host.
         assert_eq!(process.wait().0, 0);
         assert_eq!(gpu.driver_stats(pid)["illegal"], json!(0));
     };

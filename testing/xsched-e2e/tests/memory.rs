@@ -450,7 +450,7 @@ fn an_advance_ends_at_the_limit_and_at_a_reserve() {
     assert_eq!(["pairs 100", "small"].map(|line| does(&mut limited, line)), [0, 1024], "64 MiB of 64");
     limited.tell("end 0");
     assert_eq!(limited.wait().0, 0);
-    // What a capture takes is a graph's, and not of the advance.
+    // Captured allocations are a graph's, and not of the advance.
     let mut process = gpu.run(&[], &gpu.program("kinds"), &[]);
     process.expect("ready");
     assert_eq!(["pairs 3", "capture 64"].map(|line| does(&mut process, line)), [0, 0]);

@@ -83,7 +83,7 @@ impl Plugin {
                     () = &mut retry, if registered.is_none() => match kubelet::identity(&own_folder) {
                         // The watched folder shows when a kubelet starts.
                         None => retry = Box::pin(tokio::time::sleep(RETRY * 60)),
-                        // It has emptied the folder before that, also of sockets that were created there meanwhile.
+                        // A kubelet that starts has emptied the folder before, also of sockets that were created there meanwhile.
                         Some(_) if !servers.are_there() => break,
                         Some(now) => match kubelet::register(&own_folder).await {
                             Ok(()) => registered = Some(now),

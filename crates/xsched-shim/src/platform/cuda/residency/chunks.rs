@@ -100,6 +100,7 @@ pub(super) fn add_region(movable: &Movable, asked: u64, is_segment: bool) -> Opt
     movable.recount();
     let region = Region { bytes: asked, mapped_bytes: bytes, id: new_id(), is_segment, pinned: None, held: Vec::new() };
     REGIONS.lock().insert(at, region);
+    touches::memory_begins(at);
     Some(at)
 }
 

@@ -11,8 +11,8 @@ use xsched_proto::wire::MemoryOrder;
 
 use super::super::memory::moved;
 use super::calls::{Calls, Handle};
-use super::{counts, touches};
 use super::drainer::Drain;
+use super::{counts, touches};
 use crate::lock::Lock;
 use crate::process;
 

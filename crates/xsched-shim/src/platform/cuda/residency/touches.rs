@@ -3,21 +3,22 @@
 //! A launch has no list of what it touches, but its parameters contain the addresses of its arrays, also in structures and descriptors.
 //! Each word of the parameters that lies within the chunks' addresses counts as one. Addresses behind a pointer in memory are not seen.
 
-use std::cell::Cell;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 use xsched_core::residency::{Touch, heats};
 use xsched_vendor::functions;
 
 use super::super::api::Api;
 use super::super::types::*;
-use super::chunks::{UNIT, region_of};
 use crate::lock::Lock;
 use crate::platform::shared::{Driver as _, search_beside};
 use crate::process;
 
+/// Unit of memory whose use is counted, in bytes: that of chunks.
+const UNIT: u64 = 2 << 20;
 /// Units of memory whose use is known at a time; those of 128 GiB.
 const PLACES: usize = 1 << 16;
 /// Places at which the use of a unit may be, from that of its number on.
@@ -36,8 +37,8 @@ const MOST: usize = 512;
 const HALF: usize = 1 << 15;
 /// CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES.
 const ATTRIBUTE_SHARED: c_int = 1;
-/// Functions that each thread knows the parameters of without a lock.
-const KNOWN: usize = 64;
+/// Functions whose parameters are found without a lock, as a power of two.
+const RECENT_BITS: u32 = 12;
 
 /// Use of a unit of memory: its number and 1, and its heat.
 struct Place {
@@ -52,12 +53,16 @@ static COOLED: AtomicUsize = AtomicUsize::new(0);
 /// First address of movable memory, and the first behind it.
 static FIRST: AtomicU64 = AtomicU64::new(u64::MAX);
 static END: AtomicU64 = AtomicU64::new(0);
+/// First addresses of allocations in chunks.
+static BEGINS: Lock<BTreeSet<u64>> = Lock::new();
 /// Numbers of the units that captured launches named: each launch of a graph touches them, and none is seen.
 static CAPTURED: Lock<BTreeSet<u64>> = Lock::new();
-/// Parameters of functions. Functions end with their modules, and [`FORGOTTEN`] counts those ends.
-static FUNCTIONS: Lock<BTreeMap<usize, &'static Layout>> = Lock::new();
+/// Functions by their handles, all and those that were launched of late. They end with their modules, and [`FORGOTTEN`] counts those ends.
+static FUNCTIONS: Lock<BTreeMap<usize, &'static Function>> = Lock::new();
+static RECENT: [AtomicPtr<Function>; 1 << RECENT_BITS] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; 1 << RECENT_BITS];
 static FORGOTTEN: AtomicUsize = AtomicUsize::new(0);
-/// All that functions have; few, and never freed.
+/// Layouts that functions have: few, and never freed.
 static LAYOUTS: Lock<BTreeSet<&'static Layout>> = Lock::new();
 
 functions! {
@@ -74,7 +79,7 @@ functions! {
 
 static DESCRIBED_BY: OnceLock<Option<Functions>> = OnceLock::new();
 
-/// What matters of a function here.
+/// Parameters and shared memory of a function.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Layout {
     /// Parameters that can contain an address: number, offset in a buffer of all, and size in bytes.
@@ -83,7 +88,14 @@ struct Layout {
     shared: c_uint,
 }
 
-/// Where a launch has its parameters.
+/// A function, as long as none was forgotten since. Never freed.
+struct Function {
+    handle: usize,
+    forgotten: usize,
+    layout: &'static Layout,
+}
+
+/// Function of a launch, and the places of its parameters.
 #[derive(Clone, Copy)]
 pub(super) struct Launched {
     pub(super) function: CUfunction,
@@ -93,11 +105,6 @@ pub(super) struct Launched {
     pub(super) parameters: *mut c_void,
     /// Null, or pairs of names and values, among them a buffer of all parameters.
     pub(super) extra: *mut c_void,
-}
-
-thread_local! {
-    /// Functions by their handles, as long as none is forgotten.
-    static RECENT: [Cell<(usize, usize, Option<&'static Layout>)>; KNOWN] = const { [const { Cell::new((0, 0, None)) }; KNOWN] };
 }
 
 /// Has launches look for addresses within these bounds only.
@@ -209,27 +216,24 @@ fn buffer_of(extra: *mut c_void) -> Option<(*const c_void, usize)> {
 }
 
 /// Parameters of a function.
-fn known(real: *mut c_void, function: usize) -> Option<&'static Layout> {
+fn known(real: *mut c_void, handle: usize) -> Option<&'static Layout> {
     let forgotten = FORGOTTEN.load(Acquire);
-    let find = || {
-        process::guarded("while a function was looked at", || {
-            let mut functions = FUNCTIONS.lock();
-            match functions.get(&function) {
-                Some(layout) => Some(*layout),
-                None => describe(real, function).inspect(|layout| _ = functions.insert(function, layout)),
-            }
-        })
-    };
-    RECENT.with(|recent| {
-        let place = &recent[function / size_of::<usize>() % KNOWN];
-        let (name, when, layout) = place.get();
-        if name == function && when == forgotten && layout.is_some() {
-            return layout;
+    let place = &RECENT[(handle as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> (usize::BITS - RECENT_BITS)];
+    // SAFETY: null, or one that was leaked.
+    let recent = unsafe { place.load(Acquire).as_ref() };
+    if let Some(function) = recent.filter(|function| function.handle == handle && function.forgotten == forgotten) {
+        return Some(function.layout);
+    }
+    let find = || match FUNCTIONS.lock().entry(handle) {
+        Entry::Occupied(known) => Some(*known.get()),
+        Entry::Vacant(place) => {
+            let layout = describe(real, handle)?;
+            Some(*place.insert(Box::leak(Box::new(Function { handle, forgotten, layout }))))
         }
-        let layout = find().flatten();
-        place.set((function, forgotten, layout));
-        layout
-    })
+    };
+    let function = process::guarded("while a function was looked at", find).flatten()?;
+    place.store(std::ptr::from_ref(function).cast_mut(), Release);
+    Some(function.layout)
 }
 
 /// Asks the driver for a function's parameters.
@@ -280,25 +284,33 @@ pub(super) fn functions_end() {
     }
 }
 
-/// Forgets that captured launches named memory that is freed.
+/// Notes an allocation in chunks.
+pub(super) fn memory_begins(at: u64) {
+    BEGINS.lock().insert(at);
+}
+
+/// Forgets an allocation, and that captured launches named it.
 pub(super) fn memory_ends(at: u64, bytes: u64) {
+    BEGINS.lock().remove(&at);
     if !CAPTURED.is_untouched() {
         CAPTURED.lock().retain(|unit| !(at / UNIT..(at + bytes).div_ceil(UNIT)).contains(unit));
     }
 }
 
-/// Heat of chunks, given by addresses and sizes in bytes. Takes the lock of the regions, which holders of the chunks' own must not.
+/// Heat of chunks, given by addresses and sizes in bytes.
 pub(super) fn heat_of(chunks: &[(u64, u64)]) -> Vec<u32> {
     let placed = PLACED.iter().filter_map(|place| Some((place.unit.load(Relaxed).checked_sub(1)?, place)));
     let named = placed.map(|(unit, place)| Touch { at: u64::from(unit) * UNIT, heat: place.heat.load(Relaxed) });
     let captured: Vec<u64> =
         if CAPTURED.is_untouched() { Vec::new() } else { CAPTURED.lock().iter().copied().collect() };
     let captured = captured.into_iter().map(|unit| Touch { at: unit * UNIT, heat: u32::MAX });
-    heats(chunks, named.chain(captured), |a, b| region_of(a, |at, _| at) == region_of(b, |at, _| at))
+    let begins = BEGINS.lock();
+    heats(chunks, named.chain(captured), |_, after| !begins.contains(&after))
 }
 
 /// Empties the tables, in a forked child.
 pub(super) fn forget_all() {
+    BEGINS.forget();
     CAPTURED.forget();
     FUNCTIONS.forget();
     LAYOUTS.forget();
