@@ -20,7 +20,7 @@ const TIME_MS: u64 = 4_000;
 /// pool the share of a program follows from few measurements of its completions, which commands of different lengths make uneven.
 const MOST_OF_TIMES: (f64, f64) = (2.5, 9.5);
 const MOST_OF_REQUESTS: (f64, f64) = (0.5, 5.5);
-const MOST_OF_DEVICE: (f64, f64) = (2.0, 8.0);
+const MOST_OF_DEVICE: (f64, f64) = (2.0, 10.5);
 /// Fewest requests of a program whose times count.
 const FEWEST: u64 = 20;
 
