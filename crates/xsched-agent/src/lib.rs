@@ -19,8 +19,8 @@ use xsched_proto::settings::{Mode, Settings};
 use xsched_proto::wire::Described;
 
 pub use choice::{changed, has_local_policy};
-pub use report::{say, say_debug, say_once};
-pub use required::refuse;
+pub use report::{say, say_debug, say_once, say_whole};
+pub use required::{ENVIRONMENT, refuse};
 
 /// Library that the agent lives in, as far as the agent needs it.
 pub struct Host {

@@ -16,6 +16,13 @@ pub fn say(text: &str) {
     let _ = writing::without_signals(|| rustix::io::write(stderr, line.as_bytes()));
 }
 
+/// Writes a whole line to stderr without memory of the heap, for a child whose heap another thread of its parent may have locked.
+pub fn say_whole(line: &'static str) {
+    // SAFETY: as above.
+    let stderr = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };
+    let _ = writing::without_signals(|| rustix::io::write(stderr, line.as_bytes()));
+}
+
 /// Writes a line to stderr unless it was `said`. (No `Once`: a child that is forked while another thread is inside one waits for
 /// ever.)
 pub fn say_once(said: &AtomicBool, log: Log, least: Log, text: &str) {

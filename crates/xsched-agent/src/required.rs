@@ -11,7 +11,7 @@ use xsched_flow::tuning::REQUIRED_NS;
 use crate::report::say;
 
 /// Exit code for trouble with the environment, the same as of the command.
-const ENVIRONMENT: i32 = 3;
+pub const ENVIRONMENT: i32 = 3;
 
 /// Reason why the program is not attached, as far as it is known. Leaked, since a lock might be held for ever in a forked child.
 static WHY: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());

@@ -2,11 +2,9 @@
 //! a handler in it. A child of a bare `clone` or `_Fork` is detected at its first call ([`stage`]) and stays
 //! unscheduled.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 
-use xsched_agent::say_once;
 use xsched_core::{journal, thread};
-use xsched_proto::settings::{Log, Settings};
 
 use crate::exports::exec;
 use crate::interpose::{resolve, walk};
@@ -60,15 +58,25 @@ fn leave(occasion: Occasion) {
         if occasion == Occasion::End {
             return;
         }
-        let settings = Settings::of_process();
-        let why = "it was made by clone or _Fork without the C library's fork handlers";
-        if settings.required {
-            xsched_agent::refuse(&why);
+        // Nothing here may allocate: a thread of the parent may have held the heap's lock, which nobody lets go of here.
+        let told = stage::told();
+        if told.required {
+            xsched_agent::say_whole(REFUSED);
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(xsched_agent::ENVIRONMENT) }
         }
         static SAID: AtomicBool = AtomicBool::new(false);
-        say_once(&SAID, settings.log, Log::Info, &format!("runs unscheduled: {why}"));
+        if told.says && !SAID.swap(true, AcqRel) {
+            xsched_agent::say_whole(UNSCHEDULED);
+        }
     });
 }
+
+/// Lines of such a child, which cannot be put together there.
+const UNSCHEDULED: &str =
+    "xsched: runs unscheduled: it was made by clone or _Fork without the C library's fork handlers\n";
+const REFUSED: &str = "xsched: it was made by clone or _Fork without the C library's fork handlers; --require was given \
+                       (XSCHED_REQUIRE=1): the program ends instead of running unscheduled\n";
 
 /// Abandons the parent's state, and locks that other threads of the parent held.
 fn forget_parent() {

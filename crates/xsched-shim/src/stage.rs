@@ -6,7 +6,7 @@
 //! function (`interpose::Cells`), is on wiped pages too, so the first call in the child takes the slow path. Children
 //! that share the memory (`vfork`, `CLONE_VM`) are like threads.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering::*};
 
 use xsched_core::Runtime;
 
@@ -32,6 +32,30 @@ pub(crate) const OFF: u32 = 3;
 
 /// State of this process.
 pub(crate) static OWN: Own = Own { runtime: AtomicPtr::new(std::ptr::null_mut()), stage: AtomicU32::new(UNTOUCHED) };
+
+/// Settings of this process that a child without fork handlers follows, as bits.
+static TOLD: AtomicU8 = AtomicU8::new(0);
+const REQUIRED: u8 = 1;
+const SAYS: u8 = 2;
+
+/// Settings of this process that a child follows in which no fork handler has run.
+pub(crate) struct Told {
+    /// The process must be scheduled.
+    pub(crate) required: bool,
+    /// The process says that it is not.
+    pub(crate) says: bool,
+}
+
+/// Keeps such settings: the child must not read its environment, since that allocates.
+pub(crate) fn tell_children(told: &Told) {
+    TOLD.store(if told.required { REQUIRED } else { 0 } | if told.says { SAYS } else { 0 }, Release);
+}
+
+/// Settings that were kept.
+pub(crate) fn told() -> Told {
+    let told = TOLD.load(Acquire);
+    Told { required: told & REQUIRED != 0, says: told & SAYS != 0 }
+}
 
 /// Set once scheduling was started in this process, or in the one whose memory this is a copy of.
 static BEGUN: AtomicBool = AtomicBool::new(false);

@@ -12,6 +12,7 @@ use super::{PLATFORMS, cuda, hsa, shadowed};
 use crate::enabled::disabled;
 use crate::interpose::resolve;
 use crate::lock::Lock;
+use crate::stage::Told;
 use crate::{domain, follow, process, python, stage, stats};
 
 /// The runtime, started if this is the first device call. `None` if this process is not scheduled.
@@ -52,6 +53,7 @@ fn start() -> Option<&'static Runtime> {
     process::let_go_by(hsa::release);
     let host = Host { platforms: PLATFORMS, describe };
     let mut settings = Settings::of_process();
+    stage::tell_children(&Told { required: settings.required, says: settings.log >= Log::Info });
     settings.options.command = follow::start::command().unwrap_or_default();
     domain::start(super::hooked_names, settings.options.domains);
     if let Some(scheduler) = CHOSEN.lock().clone() {
