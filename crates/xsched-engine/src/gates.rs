@@ -23,6 +23,8 @@ impl<M: Memory> Engine<M> {
         let Some(program) = self.programs.get(&id) else { return };
         let mut effects = Vec::new();
         for &group_id in &program.groups {
+            let device = self.groups.get(&group_id).map(|group| &*group.device);
+            let by_class = device.is_some_and(|device| self.gatekeeper.arbiter().policy_of(device).entry.name == "hpf");
             if let Err(UnknownState) =
                 self.gatekeeper.scan(now_us, group_id, |lent| program.entitlement.inherited(lent))
             {
@@ -42,7 +44,7 @@ impl<M: Memory> Engine<M> {
                 }
                 _ => program.told_timeslice_us.filter(|_| group.is_sliced()),
             };
-            let in_slices = slice_us.is_some_and(|us| us <= SHORT_SLICE_US) && ends_soon(&group.words);
+            let in_slices = slice_us.is_some_and(|us| us <= SHORT_SLICE_US) && ends_soon(&group.words, by_class);
             if std::mem::replace(&mut group.drains_in_slices, in_slices) != in_slices {
                 self.gatekeeper.event(now_us, Event::DrainsInSlices(group_id, in_slices));
             }

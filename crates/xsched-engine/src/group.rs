@@ -9,7 +9,7 @@ use xsched_proto::segment::{GroupSlot, length};
 use xsched_proto::wire::{Levels, Platform, Share, Sharing};
 
 use crate::pooling::Seat;
-use crate::tuning::ENDS_SOON_US;
+use crate::tuning::{ENDS_SOON_US, LONG_US};
 use crate::user::User;
 
 /// A group.
@@ -87,10 +87,12 @@ impl<W> Group<W> {
     }
 }
 
-/// Returns true if commands in flight end soon once their group has the device.
-pub(crate) fn ends_soon(words: &GroupSlot) -> bool {
+/// Returns true if commands in flight end soon once their group has the device. `by_class`: urgent programs have the device for as long as
+/// they want it. Where programs take turns, a kernel of some milliseconds goes on in its own program's next turn.
+pub(crate) fn ends_soon(words: &GroupSlot, by_class: bool) -> bool {
     let longest_us = words.longest_us.load(Relaxed);
-    longest_us != 0 && longest_us <= ENDS_SOON_US
+    let is_short = words.lengths.load(Relaxed) != length::LONG && longest_us <= LONG_US;
+    longest_us != 0 && (is_short || by_class && longest_us <= ENDS_SOON_US)
 }
 
 /// Tells whether a group's commands are short: those of late, or all if no budget ever held it. None: not known yet.
