@@ -2,6 +2,8 @@
  *
  *   alloc cost [--rounds N]     a line of JSON a round: ns of an allocation with its free, by way and size; ms of the start
  *   alloc pairs [--count N]     "ready", then for each line that it reads a line of JSON as `cost` has it, in some ms
+ *   alloc within [--rounds N]   a line of JSON: ns of commands through the functions that the linker finds, which are a preloaded
+ *                               library's if there is one, and through the driver's own, by turns of some 0.1 ms in one thread
  *   alloc steps                 takes memory, a way at a time: "step NAME BYTES TOLD" is answered by a line, then it is freed.
  *                               TOLD is the memory that the program is told to have
  *   alloc hold                  takes 1 GiB plainly and 1 GiB from a pool, and stays: a line of JSON
@@ -9,6 +11,8 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +43,7 @@ typedef struct { int kind, handles; location_t location; uint64_t rest[9]; const
     f(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                       \
     f(cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream))                                                              \
     f(cuMemFreeAsync, (CUdeviceptr, CUstream))                                                                         \
+    f(cuMemsetD8Async, (CUdeviceptr, unsigned char, size_t, CUstream))                                                 \
     f(cuDeviceGetDefaultMemPool, (void **, CUdevice))                                                                  \
     f(cuMemPoolSetAttribute, (void *, int, void *))                                                                    \
     f(cuMemPoolTrimTo, (void *, size_t))                                                                               \
@@ -209,6 +214,94 @@ static void pairs(int count) {
     }
 }
 
+/* ---- the driver's own functions beside those that the linker finds ---------------------------------------------- */
+
+/* A function of the driver, from the library's own table: `dlsym` may be a preloaded library's. */
+static int look(struct dl_phdr_info *info, size_t size, void *data) {
+    void **wanted = data;
+    (void)size;
+    if (!strstr(info->dlpi_name, "libcuda.so")) return 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        if (info->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
+        const ElfW(Sym) *symbols = NULL;
+        const char *names = NULL;
+        for (const ElfW(Dyn) *entry = (void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr); entry->d_tag; entry++) {
+            if (entry->d_tag == DT_SYMTAB) symbols = (void *)entry->d_un.d_ptr;
+            if (entry->d_tag == DT_STRTAB) names = (void *)entry->d_un.d_ptr;
+        }
+        /* The table of names follows that of symbols. */
+        for (const ElfW(Sym) *symbol = symbols; symbol && (const char *)symbol < names; symbol++)
+            if (symbol->st_value && !strcmp(names + symbol->st_name, wanted[0])) {
+                wanted[1] = (void *)(info->dlpi_addr + symbol->st_value);
+                return 1;
+            }
+    }
+    return 0;
+}
+
+static void *own(const char *name) {
+    void *wanted[2] = {(void *)name, NULL};
+    dl_iterate_phdr(look, wanted);
+    if (!wanted[1]) fprintf(stderr, "alloc: the driver's own %s was not found\n", name), exit(3);
+    return wanted[1];
+}
+
+enum { ALLOCATE, FREE, PLAIN, MEMSET, TIMES };
+static const char *const TIME_NAMES[TIMES] = {"allocate_async", "free_async", "plain_pair", "memset"};
+static CUdeviceptr block;
+
+static void turn(double *ns) {
+    CUdeviceptr p[64];
+    double from = seconds();
+    for (int n = 0; n < 64; n++) MUST(M(cuMemAllocAsync, &p[n], 1 << 16, stream));
+    double then = seconds();
+    for (int n = 0; n < 64; n++) MUST(M(cuMemFreeAsync, p[n], stream));
+    double end = seconds();
+    ns[ALLOCATE] = (then - from) * 1e9 / 64, ns[FREE] = (end - then) * 1e9 / 64;
+    MUST(wait_for(stream));
+    ns[PLAIN] = plain(1 << 10, 8);
+    from = seconds();
+    for (int n = 0; n < 64; n++) MUST(M(cuMemsetD8Async, block, 0, 4, stream));
+    ns[MEMSET] = (seconds() - from) * 1e9 / 64;
+    MUST(wait_for(stream));
+}
+
+static int by_size(const void *a, const void *b) { return (*(double *)a > *(double *)b) - (*(double *)a < *(double *)b); }
+
+static double median(double *values, int count) {
+    qsort(values, count, sizeof *values, by_size);
+    return values[count / 2];
+}
+
+static void within(int rounds) {
+    enum { MOST = 100000 };
+    static double found[2][TIMES][MOST], beyond[TIMES][MOST];
+    void *pool;
+    uint64_t keep = UINT64_MAX;
+    rounds = rounds > MOST ? MOST : rounds;
+    MUST(M(cuDeviceGetDefaultMemPool, &pool, device));
+    MUST(M(cuMemPoolSetAttribute, pool, 4, &keep));
+    MUST(M(cuMemAlloc_v2, &block, 4096));
+#define PAIR(name) void *name[2] = {own(#name), (void *)more_##name};
+    PAIR(cuMemAllocAsync) PAIR(cuMemFreeAsync) PAIR(cuMemAlloc_v2) PAIR(cuMemFree_v2) PAIR(cuMemsetD8Async)
+    for (int r = -20; r < rounds; r++)
+        for (int k = 0; k < 2; k++) {
+            int which = (r + k) & 1;
+            double ns[TIMES];
+#define USE(name) *(void **)&more_##name = name[which];
+            USE(cuMemAllocAsync) USE(cuMemFreeAsync) USE(cuMemAlloc_v2) USE(cuMemFree_v2) USE(cuMemsetD8Async)
+            turn(ns);
+            for (int t = 0; t < TIMES && r >= 0; t++) found[which][t][r] = ns[t];
+        }
+    printf("{");
+    for (int t = 0; t < TIMES; t++) {
+        for (int r = 0; r < rounds; r++) beyond[t][r] = found[1][t][r] - found[0][t][r];
+        double more = median(beyond[t], rounds), bare = median(found[0][t], rounds), here = median(found[1][t], rounds);
+        printf("%s\"%s\":{\"own\":%.1f,\"found\":%.1f,\"beyond\":%.1f}", t ? "," : "", TIME_NAMES[t], bare, here, more);
+    }
+    printf("}\n");
+}
+
 /* ---- steps ------------------------------------------------------------------------------------------------------ */
 
 static void step(const char *name, size_t bytes) {
@@ -341,9 +434,10 @@ int main(int argc, char **argv) {
     wait_for = (CUresult(*)(CUstream))find("cuStreamSynchronize");
     if (argc > 1 && !strcmp(argv[1], "cost")) cost(rounds);
     else if (argc > 1 && !strcmp(argv[1], "pairs")) pairs(argc > 3 ? rounds : 10000);
+    else if (argc > 1 && !strcmp(argv[1], "within")) within(argc > 3 ? rounds : 2000);
     else if (argc > 1 && !strcmp(argv[1], "steps")) steps();
     else if (argc > 1 && !strcmp(argv[1], "hold")) hold();
     else if (argc > 2 && !strcmp(argv[1], "fill")) fill(argv[2]);
-    else return fprintf(stderr, "usage: alloc cost [--rounds N] | pairs [--count N] | steps | hold | fill plain|vmm|pool\n"), 2;
+    else return fprintf(stderr, "usage: alloc cost [--rounds N] | pairs [--count N] | within [--rounds N] | steps | hold | fill plain|vmm|pool\n"), 2;
     return 0;
 }

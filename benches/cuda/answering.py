@@ -8,7 +8,7 @@ is told. A request is a pass over all weights of one model, and the next request
 FILE too: seconds from the request to its answer, less the pass itself, the first time and then the median, with the bytes that moved:
 
   swap        both models run under `xsched run --memory swap`
-  anew        without xsched: the one is ended and the other started, which loads as many weights from the page cache
+  anew        without xsched: the one is ended and the other started, which loads as many weights from memory (/dev/shm)
   checkpoint  without xsched: the one is checkpointed and the other restored by cuCheckpointProcess*, where the driver has them
 
 Takes two minutes; needs torch.
@@ -148,7 +148,7 @@ def checkpoint(place, args, alone, report):
 
 
 def anew(place, args, alone, report):
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         subprocess.run([sys.executable, __file__, "--save", folder], check=True)
         words, times = ["--model", str(args.parts), "--from", folder], []
         here = ready(start(place, words))

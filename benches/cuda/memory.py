@@ -9,6 +9,8 @@ process where it can be told. Parts (--only):
   steps       memory taken in each way, 0.5 to 4 GiB: what is counted against what the device has
   pairs       allocations with their frees by way and size, bare, counted and under a limit. The three programs take turns of some
               ms, so that clocks that change do so for all: ns, and the median of each turn's ratio to the bare one
+  programs    PyTorch programs that allocate a lot: the layers of a decoder and its backward pass with cudaMallocAsync for each tensor,
+              and with cuMemAlloc for each tensor (no cache); by turns of some 0.2 s likewise, ms
   start       cuInit and the first context, likewise by turns, ms
   nvml        what NVIDIA's library tells a process that initialises it with and without NVML_INIT_FLAG_NO_ATTACH, and how long it takes
   context     a C program with the primary context and 2 GiB, counted and under the limit
@@ -37,7 +39,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 GIB, MIB = 1 << 30, 1 << 20
-PARTS = ("nvml", "steps", "pairs", "start", "context", "fill", "torch", "expandable", "async", "jax")
+PARTS = ("nvml", "steps", "pairs", "programs", "start", "context", "fill", "torch", "expandable", "async", "jax")
 HOWS = ("bare", "counted", "limited")
 # The daemon asks NVML every second: two answers after the last allocation.
 MEASURED_S = 2.6
@@ -83,6 +85,30 @@ def torch_program():
     record["told_used"] = total - free
     record["reserved"] = torch.cuda.memory_reserved()
     hold(record)
+
+
+def allocating_program():
+    """Steps of a small training, as many a line as take 0.2 s without xsched; answers with the milliseconds of each."""
+    import torch
+
+    torch.manual_seed(1)
+    layers = [torch.nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True) for _ in range(4)]
+    net = torch.nn.Sequential(*layers).cuda()
+    x = torch.randn(8, 128, 512, device="cuda")
+
+    def steps(count):
+        start = time.monotonic()
+        for _ in range(count):
+            net(x).pow(2).mean().backward()
+            net.zero_grad()
+        torch.cuda.synchronize()
+        return 1e3 * (time.monotonic() - start) / count
+
+    steps(5)
+    count = max(1, round(200 / steps(10)))
+    print("{}", flush=True)
+    while sys.stdin.readline().strip() == "go":
+        print(json.dumps({"step": steps(count)}), flush=True)
 
 
 def jax_program():
@@ -317,19 +343,31 @@ class Bench:
             process.stdin.flush()
         return self.finish(process, {"rows": rows})
 
-    def pairs(self):
+    def taking_turns(self, command, count, word="", variables=()):
+        """Starts the command bare, counted and limited, and has one after the other answer a line."""
         running, rounds = {}, {how: [] for how in HOWS}
         for how in HOWS:
-            running[how] = self.start(how, [self.alloc, "pairs", "--count", "4000"])
+            running[how] = self.start(how, command, variables)
             running[how].stdout.readline()
-        for _ in range(12 * self.arguments.rounds):
+        for _ in range(count * self.arguments.rounds):
             for how, process in running.items():
-                process.stdin.write("\n")
+                process.stdin.write(f"{word}\n")
                 process.stdin.flush()
                 rounds[how].append(json.loads(process.stdout.readline()))
         for process in running.values():
             self.finish(process, {})
-        return self.turns(rounds)
+        return rounds
+
+    def pairs(self):
+        return self.turns(self.taking_turns([self.alloc, "pairs", "--count", "4000"], 12))
+
+    def programs(self):
+        kinds = {"async": ("PYTORCH_CUDA_ALLOC_CONF", ALLOCATORS["async"]), "no_cache": ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")}
+        command, found = [sys.executable, __file__, "program", "allocating"], {how: [] for how in HOWS}
+        for name, variable in kinds.items():
+            for how, rows in self.taking_turns(command, 6, "go", [variable]).items():
+                found[how] = [dict(before, **{name: row["step"]}) for before, row in zip(found[how] or [{}] * len(rows), rows)]
+        return self.turns(found)
 
     def start_up(self):
         rounds = {how: [] for how in HOWS}
@@ -395,11 +433,11 @@ def summary(found):
     for row in found.get("steps", {}).get("rows", []):
         print(f"step {row['step']:<18} told +{row['told_growth'] / MIB:9.1f} MiB  device +{row['device_growth'] / MIB:9.1f} MiB"
               f"  all: told {gib(row['told'])}, device {gib(row['device'])} GiB ({row['error_percent']} %)")
-    for part in ("pairs", "start", "cost"):
+    for part in ("pairs", "programs", "start", "cost"):
         cost = found.get(part, {})
         for key, bare in cost.get("medians", {}).get("bare", {}).items():
-            others = "  ".join(f"{how} {cost['medians'][how][key]:.1f} (x{cost['ratios'][how][key]})" for how in cost["ratios"])
-            print(f"{part} {key:<12} bare {bare:.1f}  {others}")
+            others = "  ".join(f"{how} {cost['medians'][how][key]:.2f} (x{cost['ratios'][how][key]})" for how in cost["ratios"])
+            print(f"{part} {key:<12} bare {bare:.2f}  {others}")
     print("nvml", json.dumps(found.get("nvml")))
     for part in ("context", "fill", "torch", "expandable", "async", "jax"):
         for row in found.get(part) if isinstance(found.get(part), list) else []:
@@ -414,7 +452,7 @@ def summary(found):
 
 def main():
     if sys.argv[1:2] == ["program"]:
-        return {"torch": torch_program, "jax": jax_program, "nvml": nvml_program}[sys.argv[2]]()
+        return {"torch": torch_program, "allocating": allocating_program, "jax": jax_program, "nvml": nvml_program}[sys.argv[2]]()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=str(HERE.parent.parent / "target/release"))
     parser.add_argument("--out", default="memory.json")
@@ -435,7 +473,7 @@ def main():
             for part in arguments.only.split(","):
                 begin = time.monotonic()
                 try:
-                    ways = {"steps": bench.steps, "pairs": bench.pairs, "start": bench.start_up, "context": bench.context,
+                    ways = {"steps": bench.steps, "pairs": bench.pairs, "programs": bench.programs, "start": bench.start_up, "context": bench.context,
                             "fill": bench.fill, "cost": bench.cost}
                     if part == "nvml":
                         found[part] = bench.probe()

@@ -323,7 +323,7 @@ class Ladder:
             self.parallel(lambda program: self.scheduled(program, mode), todo)
 
     def parallel(self, work, programs):
-        """The long ones first, a few at a time."""
+        """The long ones first, a few at a time; then those that take all of the device's memory, one by one."""
 
         def one(program):
             try:
@@ -334,8 +334,12 @@ class Ladder:
             except OSError as error:  # a program that cannot be started at all
                 self.skip(program, str(error))
 
+        longest_first = sorted(programs, key=lambda p: -p.seconds)
         with ThreadPoolExecutor(self.options.jobs) as pool:
-            list(pool.map(one, sorted(programs, key=lambda p: -p.seconds)))
+            list(pool.map(one, [p for p in longest_first if not p.fills]))
+        for program in longest_first:
+            if program.fills:
+                one(program)
 
     def contended(self, mode, programs):
         """All programs under one daemon, with a rival of the priority that the mode says."""

@@ -32,7 +32,7 @@ static const struct {
     const char *name;
     enum { NUMBER, DISTANCE, CONTEXT, BUFFER } kind;
 } ATTRIBUTES[] = {
-    {1, "context", CONTEXT},       {2, "memory type", NUMBER},  {3, "device pointer", DISTANCE}, {4, "host pointer", NUMBER},
+    {1, "context", CONTEXT},       {2, "memory type", NUMBER},  {3, "device pointer", DISTANCE}, {4, "host pointer", DISTANCE},
     {6, "sync memops", NUMBER},    {7, "buffer", BUFFER},       {8, "managed", NUMBER},          {9, "device", NUMBER},
     {10, "legacy IPC", NUMBER},    {11, "start", DISTANCE},     {12, "size", NUMBER},            {13, "mapped", NUMBER},
     {14, "handle types", NUMBER},  {15, "RDMA", NUMBER},        {16, "access", NUMBER},          {17, "pool", NUMBER},
@@ -191,7 +191,7 @@ int main(int argc, char **argv)
 
     CUmemAllocationProp properties = {.type = 1, .location = {1, device}}, found;
     CUmemAccessDesc both = {.location = {1, device}, .flags = 3};
-    uint64_t handle, again, flags;
+    uint64_t handle, again = 0, flags = 0;
     of = "mapped";
     OK(cuMemAddressReserve(&range, 4 * UNIT, 0, 0, 0));
     ask("reserved", range, 0);
@@ -201,10 +201,12 @@ int main(int argc, char **argv)
     ask("mapped", range, UNIT + 5);
     for (int i = 0; i < times; i++) {
         memset(&found, 0, sizeof found);
-        say("properties", "rc %d, %d %d %d", cuMemGetAllocationPropertiesFromHandle(&found, handle), found.type, found.requestedHandleTypes,
-            found.location.id);
-        say("retained", "rc %d, %s", cuMemRetainAllocationHandle(&again, (void *)(range + 5)), again == handle ? "as before" : "another");
-        say("access", "rc %d, %d", cuMemGetAccess(&flags, &both.location, range + UNIT), (int)flags);
+        CUresult rc = cuMemGetAllocationPropertiesFromHandle(&found, handle);
+        say("properties", "rc %d, %d %d %d", rc, found.type, found.requestedHandleTypes, found.location.id);
+        rc = cuMemRetainAllocationHandle(&again, (void *)(range + 5));
+        say("retained", "rc %d, %s", rc, again == handle ? "as before" : "another");
+        rc = cuMemGetAccess(&flags, &both.location, range + UNIT);
+        say("access", "rc %d, %d", rc, (int)flags);
         say("released", "rc %d", cuMemRelease(again));
         say("addresses freed in use", "rc %d", cuMemAddressFree(range, 4 * UNIT));
         say("freed plainly", "rc %d", cuMemFree_v2(range));

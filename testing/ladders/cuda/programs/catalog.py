@@ -23,7 +23,7 @@ class Program:
     `counted`: its launches are compared with CUPTI's count. `reports`: it ends in a way that lets the library write its
     statistics. `modes`: only these (None: all). `gpus`: how many it needs. `stdout` turns what it prints into lines to
     compare, for programs that are not ours. `refusable`: that it fails bare is no failure of the ladder. `faults`: it makes a
-    kernel fault, which ends whatever shares a pool with it.
+    kernel fault, which ends whatever shares a pool with it. `fills`: it takes all of the device's memory for a while.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Program:
     stdout: callable = exact
     refusable: bool = False
     faults: bool = False
+    fills: bool = False
 
     def source(self):
         """Digest of what it is made of: a result of another version of it is not a result of this one."""
@@ -97,7 +98,7 @@ def programs(binaries):
         python("driver", 3),
         python("driver_streams", 4),
         python("driver_launches", 4),
-        python("driver_memory", 6),
+        python("driver_memory", 6, fills=True),
         python("runtime", 3),
         python("sticky", 5, faults=True),
         Program("streamkinds", [str(binaries("streamkinds"))], 2),
