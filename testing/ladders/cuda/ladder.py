@@ -200,7 +200,7 @@ class Ladder:
             own = None
             try:
                 if daemon is None:
-                    daemon = own = self.daemon(folder, mode)
+                    daemon = own = self.daemon(folder, mode, program)
                 self.judged(program, mode, reference, daemon)
                 if not daemon.running():
                     raise RuntimeError(f"the daemon ended: {daemon.stderr.read_text()[-2000:]}")
@@ -210,13 +210,18 @@ class Ladder:
                 if own is not None:
                     own.stop()
 
-    def daemon(self, folder, mode):
+    def daemon(self, folder, mode, program=None):
         if mode.startswith("chaos"):
             return harness.Daemon(self.xsched, folder, "chaos", "--seed", SEED)
         if mode == "inside":
             config = Path(folder) / "config.toml"
             config.write_text(INSIDE)
             return harness.Daemon(self.xsched, folder, "hpf", "--config", config, env={"PATH": TOOLS})
+        if mode == "swap" and program and program.fills:
+            # All of a real device's memory would take minutes to move as often as that of other programs.
+            config = Path(folder) / "config.toml"
+            config.write_text('[memory]\ncapacity = "8GiB"\n')
+            return harness.Daemon(self.xsched, folder, "hpf", "--config", config)
         return harness.Daemon(self.xsched, folder, "hpf")
 
     def judged(self, program, mode, reference, daemon):

@@ -111,6 +111,46 @@ fn contents_of_every_kind_stay_and_nothing_is_left() {
     }
 }
 
+/// A context ends with commands in flight that use its memory, and the process ends with handlers that use it: all as without xsched,
+/// wherever memory is at that moment.
+#[test]
+fn contexts_and_processes_end_wherever_memory_is() {
+    let gpu = Gpu::new();
+    let program = gpu.program("residency_ends");
+    let _daemon = gpu.place.daemon(&[]);
+    for way in ["reset", "exit", "early"] {
+        let bare = gpu.bare(&program, &[way]).finish();
+        for seed in ["1", "2"] {
+            let process = start(&gpu, &[], Some(seed), &program, &[way]);
+            let pid = process.pid();
+            assert_eq!(process.finish(), bare, "{way}, seed {seed}");
+            let driver = gpu.driver_stats(pid);
+            assert_eq!(driver["illegal"], json!(0), "{way}, seed {seed}: {driver}");
+        }
+    }
+}
+
+/// The driver refuses everything from some call on, as after a fault of the device: the program ends with the driver's error, also if its
+/// memory is away at that time.
+#[test]
+fn a_lost_context_ends_no_program_in_a_wait() {
+    let gpu = Gpu::new();
+    let program = gpu.program("residency");
+    let _daemon = gpu.place.daemon(&[]);
+    for n in (200..1400).step_by(100) {
+        let mut command = gpu.place.run_command(&[], &program, &["10"]);
+        command
+            .env("XSCHED_MEMORY", "swap")
+            .env("XSCHED_MEMORY_MOVES", "1")
+            .env("FAKECUDA_FAIL", format!("{n} 700 all"));
+        let (status, lines, errors) = gpu.with_driver(command).wait();
+        assert!(
+            status != 0 && (errors.contains("700") || lines.concat().contains("700")),
+            "call {n}: {status} {lines:?} {errors}"
+        );
+    }
+}
+
 /// Answers of the driver about memory of every kind are the same whether it moves or not.
 #[test]
 fn answers_about_memory_are_the_drivers() {

@@ -25,6 +25,8 @@ static DRIVER: OnceLock<Driver> = OnceLock::new();
 /// Error with which an MPS server refused this process. Driver 580 remembers it: later calls return it again, or never
 /// return.
 static REFUSED: OnceLock<Error> = OnceLock::new();
+/// Set by the handler for the end of the process: all calls fail from then on, as those of driver 580 do.
+static ENDED: AtomicBool = AtomicBool::new(false);
 /// Set in a child of a process that used the driver.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -66,14 +68,19 @@ pub(crate) fn init(flags: c_uint) -> Result<()> {
         note_fds(&[pool.fd()]);
     }
     DRIVER.get_or_init(|| {
-        // SAFETY: both handlers live as long as the process, for this library is never unloaded.
+        // SAFETY: the handlers live as long as the process, for this library is never unloaded.
         unsafe {
             libc::pthread_atfork(None, None, Some(after_fork));
-            libc::atexit(stats::report);
+            libc::atexit(at_exit);
         }
         Driver { devices, visible, pool }
     });
     Ok(())
+}
+
+extern "C" fn at_exit() {
+    ENDED.store(true, SeqCst);
+    stats::report();
 }
 
 /// Descriptors of contexts and the like, never closed, for use in a forked child. A list that only grows, and is read
@@ -122,6 +129,9 @@ extern "C" fn after_fork() {
 pub(crate) fn usable(name: &str) -> Result<()> {
     if FORKED.load(Relaxed) || DRIVER.get().is_none() {
         return Err(Error::NOT_INITIALIZED);
+    }
+    if ENDED.load(Relaxed) {
+        return Err(Error::DEINITIALIZED);
     }
     if IN_HOST_FUNCTION.get() {
         stats::illegal(format!("{name}: called by a host function"));

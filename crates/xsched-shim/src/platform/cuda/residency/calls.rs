@@ -118,6 +118,7 @@ functions! {
         stream_create: c"cuStreamCreate" (*mut CUstream, c_uint);
         stream_synchronize: c"cuStreamSynchronize" (CUstream);
         synchronize: c"cuCtxSynchronize" ();
+        info: c"cuMemGetInfo_v2" (*mut usize, *mut usize);
         get_current: c"cuCtxGetCurrent" (*mut CUcontext);
         set_current: c"cuCtxSetCurrent" (CUcontext);
         get_device: c"cuCtxGetDevice" (*mut CUdevice);
@@ -373,6 +374,13 @@ impl Calls {
             (self.functions.set_current)(before);
             result
         }
+    }
+
+    /// Memory of the device that nobody has, in bytes, in the calling thread's context.
+    pub(super) fn unused(&self) -> Option<u64> {
+        let (mut unused, mut total) = (0, 0);
+        // SAFETY: pointers to locals.
+        (unsafe { (self.functions.info)(&mut unused, &mut total) } == SUCCESS).then_some(unused as u64)
     }
 
     pub(super) fn reserve(&self, bytes: u64) -> Result<u64, CUresult> {

@@ -8,7 +8,7 @@ use xsched_core::residency::{Body, Chunk, Driver as _, Residents};
 use super::super::api::Api;
 use super::super::types::*;
 use super::calls::{Calls, Handle};
-use super::movable::{MOVABLE, Movable, POSSIBLE, movable, pass};
+use super::movable::{MOVABLE, Movable, POSSIBLE, at_exit, movable, pass};
 use super::stays::{Stay, Why};
 use super::{hosted, mover, touches};
 use crate::lock::Lock;
@@ -60,7 +60,7 @@ pub(super) fn ready(real: *mut c_void) -> Option<&'static Movable> {
     if MOVABLE.get().is_none() {
         begin(real)?;
     }
-    let movable = movable().filter(|movable| !movable.over.load(Acquire) && movable.calls.is_current())?;
+    let movable = movable().filter(|movable| !movable.is_over() && movable.calls.is_current())?;
     // A capture must not see calls that are not the program's, unless it allows all.
     let captures = Api::known().is_some_and(|api| api.some_capture());
     (!captures || movable.calls.is_relaxed()).then_some(movable)
@@ -91,6 +91,11 @@ pub(super) fn allocate_rows(real: *mut c_void, width: usize, height: usize, elem
 /// Adds a region, within the latch.
 pub(super) fn add_region(movable: &Movable, asked: u64, is_segment: bool) -> Option<u64> {
     let bytes = asked.checked_next_multiple_of(UNIT)?;
+    // Without room for all chunks, the first ones would take it from other programs for a while.
+    let is_large = bytes > LARGEST && !hosted::is_wanted_now();
+    if is_large && movable.calls.unused().is_some_and(|unused| unused < bytes) {
+        return None;
+    }
     let at = movable.calls.reserve(bytes).ok()?;
     let chunks = fill(&movable.calls, at, bytes);
     if chunks.is_none() {
@@ -151,9 +156,15 @@ fn one(mut calls: &Calls, at: u64, size: u64) -> Option<Chunk<u64>> {
 fn begin(real: *mut c_void) -> Option<()> {
     let calls = Calls::beside(real)?;
     let fresh: &'static Movable = Box::leak(Box::new(Movable::new(calls)));
-    if MOVABLE.set(fresh).is_ok() && !mover::start(fresh) {
+    if MOVABLE.set(fresh).is_err() {
+        return Some(());
+    }
+    if !mover::start(fresh) {
         POSSIBLE.store(false, Relaxed);
     }
+    // Now, since the driver has registered its own handlers, which run after those that are registered later.
+    // SAFETY: a handler that does not unwind.
+    unsafe { libc::atexit(at_exit) };
     Some(())
 }
 

@@ -13,7 +13,7 @@ thread_local! {
 
 /// Reports whether memory of this process can be the host's.
 pub(super) fn may() -> bool {
-    is_wanted() && POSSIBLE.load(Relaxed) && MOVABLE.get().is_none_or(|movable| !movable.over.load(Acquire))
+    is_wanted() && POSSIBLE.load(Relaxed) && MOVABLE.get().is_none_or(|movable| !movable.is_over())
 }
 
 /// Makes an allocation of the host's memory. What cannot be chunks is refused.

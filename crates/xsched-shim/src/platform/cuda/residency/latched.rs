@@ -660,21 +660,29 @@ unsafe extern "C" fn make_green_stream(
     then(unsafe { cuGreenCtxStreamCreate::call(place, context, flags, priority) }, held::hold_for_partitions)
 }
 
-/// Ends movable memory before its context ends.
-fn ending(is_ours: impl FnOnce(&calls::Calls) -> bool) {
+/// Runs a call that ends a context, after the end of movable memory if that is in it. Commands that use the memory come to their end before.
+fn ends(
+    is_ours: impl FnOnce(&calls::Calls) -> bool,
+    noted: impl FnOnce(),
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
     process::guarded("before a context ends", || {
         if let Some(movable) = movable().filter(|movable| is_ours(&movable.calls)) {
-            pass(|| pins::end(movable));
+            pass(|| {
+                let _ = movable.calls.synchronize_own();
+                pins::end(movable);
+            });
         }
+        noted();
+        touches::functions_end();
     });
+    call()
 }
 
 /// Ends a context.
 fn destroyed(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
-    ending(|calls| calls.context == context as usize);
-    calls::context_ends(context as usize);
-    touches::functions_end();
-    call()
+    let context = context as usize;
+    ends(|calls| calls.context == context, || calls::context_ends(context), call)
 }
 
 unsafe extern "C" fn destroy(context: CUcontext) -> CUresult {
@@ -689,10 +697,7 @@ unsafe extern "C" fn destroy_v2(context: CUcontext) -> CUresult {
 
 /// Ends a device's primary context.
 fn resets(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
-    ending(|calls| calls.is_of(device));
-    calls::primary_ends(device);
-    touches::functions_end();
-    call()
+    ends(|calls| calls.is_of(device), || calls::primary_ends(device), call)
 }
 
 unsafe extern "C" fn reset(device: CUdevice) -> CUresult {
@@ -710,11 +715,14 @@ fn released(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
     let mut result = SUCCESS;
     held::while_ending(|| {
         result = call();
-        if movable().is_some_and(|movable| movable.calls.is_gone(device)) {
+        process::guarded("after a context has ended", || {
+            let Some(movable) = movable().filter(|movable| movable.calls.is_gone(device)) else { return };
             calls::primary_ends(device);
             touches::functions_end();
-            ending(|calls| calls.is_of(device));
-        }
+            if movable.calls.is_of(device) {
+                pass(|| pins::end(movable));
+            }
+        });
     });
     result
 }

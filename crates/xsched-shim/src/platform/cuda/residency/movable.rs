@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
 
 use xsched_core::MemoryWait;
 use xsched_core::residency::{Entry, Inside, Latch, Residents};
@@ -31,8 +32,14 @@ pub(super) struct Movable {
     away: Lock<u64>,
     /// Order of the daemon, with its number, that the mover has yet to take.
     order: Lock<Option<(u32, MemoryOrder)>>,
-    /// The context is gone: nothing moves any more.
+    /// The context is about to end, or gone: nothing moves any more.
     pub(super) over: AtomicBool,
+    /// The driver refuses all work in the context, after a fault or at the end of the process.
+    lost: AtomicBool,
+    /// The process ends: memory stays where it can be reached.
+    stays: AtomicBool,
+    /// The mover has ended.
+    pub(super) mover_ended: AtomicBool,
 }
 
 pub(super) static MOVABLE: OnceLock<&'static Movable> = OnceLock::new();
@@ -59,7 +66,29 @@ impl Movable {
             away: Lock::new(),
             order: Lock::new(),
             over: false.into(),
+            lost: false.into(),
+            stays: false.into(),
+            mover_ended: false.into(),
         }
+    }
+
+    /// Reports whether nothing moves any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Acquire) || self.lost.load(Acquire)
+    }
+
+    /// Reports whether the process ends, and memory need not move while it can be reached.
+    pub(super) fn stays(&self) -> bool {
+        self.stays.load(Acquire)
+    }
+
+    /// Checks after an error whether the context is lost. Nothing can touch memory in such a context: its commands are refused, and none is
+    /// left on the device.
+    pub(super) fn is_lost(&self) -> bool {
+        if self.calls.synchronize_own().is_err() {
+            self.lost.store(true, Release);
+        }
+        self.lost.load(Acquire)
     }
 
     /// Slot of the device in the process's account.
@@ -94,11 +123,32 @@ impl Movable {
 
 /// Takes an order of the daemon. False: no memory of this slot can move. Called on the agent thread.
 pub(in super::super) fn order(slot: u16, number: u32, order: MemoryOrder) -> bool {
-    let can_move = |movable: &&Movable| !movable.over.load(Acquire) && movable.slot() == Some(slot);
+    let can_move = |movable: &&Movable| !movable.is_over() && !movable.stays() && movable.slot() == Some(slot);
     let Some(movable) = movable().filter(can_move) else { return false };
     *movable.order.lock() = Some((number, order));
     movable.latch.wake_mover();
     true
+}
+
+/// Pause between two looks at whether the mover has ended, and how many looks.
+const LOOK: Duration = Duration::from_millis(1);
+const LOOKS: u32 = 2_000;
+
+/// Handler for the end of the process, which runs before the driver's: the mover leaves the driver, whose functions fail from then on, and
+/// memory stays where the program's own handlers reach it.
+pub(super) extern "C" fn at_exit() {
+    let _ = std::panic::catch_unwind(|| {
+        let Some(movable) = movable() else { return };
+        movable.stays.store(true, Release);
+        movable.latch.open_for_good();
+        movable.latch.wake_mover();
+        for _ in 0..LOOKS {
+            if movable.mover_ended.load(Acquire) {
+                return;
+            }
+            std::thread::sleep(LOOK);
+        }
+    });
 }
 
 /// Makes a driver's call that touches device memory, once the latch is open.

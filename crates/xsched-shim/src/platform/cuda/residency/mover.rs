@@ -89,7 +89,7 @@ impl Drop for Taken {
 
 impl Moves for Mover {
     fn is_busy(&mut self) -> bool {
-        self.movable.over.load(Acquire) || super::held::is_held() || Api::known().is_some_and(|api| api.some_capture())
+        self.movable.is_over() || super::held::is_held() || Api::known().is_some_and(|api| api.some_capture())
     }
 
     fn drain(&mut self) -> bool {
@@ -141,6 +141,9 @@ impl Moves for Mover {
             return result.place;
         }
         if let Some(error) = result.error {
+            if error != OUT_OF_MEMORY && movable.is_lost() {
+                return Place::Device;
+            }
             let why = why(error, to);
             counts::failed(&why);
             self.why = Some(why);
@@ -201,6 +204,9 @@ impl Mover {
         movable.recount();
         let has_failed = result.error.is_some();
         if let Some(error) = result.error {
+            if error != OUT_OF_MEMORY && movable.is_lost() {
+                return Place::Device;
+            }
             let why = why(error, if matches!(part, Part::Return(_)) { Place::Device } else { Place::Host });
             counts::failed(&why);
             self.why = Some(why);
@@ -280,7 +286,7 @@ impl Mover {
     /// Checks whether to wait no longer for room.
     fn stops_waiting(&self) -> bool {
         let movable = self.movable;
-        movable.over.load(Acquire) || movable.has_order() || movable.latch.goal().is_reachable()
+        movable.is_over() || movable.stays() || movable.has_order() || movable.latch.goal().is_reachable()
     }
 
     /// Takes the daemon's order, unless something prevents it.
@@ -418,25 +424,33 @@ fn is_arbitrated() -> bool {
 
 /// Moves memory until its context ends. A part that fails ends scheduling; memory is then mapped to the host.
 fn serve(movable: &'static Movable) {
-    if !movable.calls.enter_context() {
-        return;
-    }
-    for _ in 0..2 {
-        let Some(mut mover) = Mover::new(movable) else { return };
-        if process::guarded("while memory was moved", || mover.work()).is_some() {
-            return;
+    if movable.calls.enter_context() {
+        for _ in 0..2 {
+            let Some(mut mover) = Mover::new(movable) else { break };
+            if process::guarded("while memory was moved", || mover.work()).is_some() {
+                break;
+            }
+            movable.latch.recover(movable.residents.lock().place());
         }
-        movable.latch.recover(movable.residents.lock().place());
     }
+    movable.mover_ended.store(true, Release);
 }
 
 impl Mover {
     fn work(&mut self) {
         let movable = self.movable;
         let mut random = Random::of_environment();
-        while !movable.over.load(Acquire) {
-            self.take_order();
-            if random.is_none() {
+        while !movable.is_over() {
+            if movable.stays() {
+                if movable.latch.is_open() {
+                    break;
+                }
+                random = None;
+                movable.latch.open_for_good();
+            } else {
+                self.take_order();
+            }
+            if random.is_none() && !movable.stays() {
                 self.follow_daemon();
                 self.look_for_room();
             }
@@ -467,6 +481,7 @@ impl Mover {
         if let Some(part) = self.part.take() {
             self.give_claim_back(&part);
         }
+        self.report(Some("its context has ended, or its process is about to".to_owned()));
     }
 }
 

@@ -405,7 +405,7 @@ pub(super) fn synchronized() {
         return;
     }
     // Not while a capture forbids it to ask for events.
-    let Some(movable) = movable().filter(|movable| !movable.over.load(Acquire)) else { return };
+    let Some(movable) = movable().filter(|movable| !movable.is_over()) else { return };
     if Api::known().is_some_and(|api| api.some_capture()) {
         return;
     }
@@ -470,7 +470,7 @@ pub(super) fn trim(pool: usize, keep: u64) {
     if STATE.is_untouched() {
         return;
     }
-    if let Some(movable) = movable().filter(|movable| !movable.over.load(Acquire)) {
+    if let Some(movable) = movable().filter(|movable| !movable.is_over()) {
         pass(|| {
             reap(movable);
             release(movable, |of, known| if of == pool { keep } else { known.reserved });
@@ -491,7 +491,7 @@ pub(super) fn attribute(pool: usize, which: c_uint, place: *mut c_void) {
     if STATE.is_untouched() || place.is_null() || which < RESERVED {
         return;
     }
-    if let Some(movable) = movable().filter(|movable| !movable.over.load(Acquire)) {
+    if let Some(movable) = movable().filter(|movable| !movable.is_over()) {
         pass(|| reap(movable));
     }
     let state = STATE.lock();
