@@ -59,3 +59,4 @@ API cuMemAllocAsync(uint64_t *at, size_t bytes, void *stream) {
     return *at = free_pooled ? free_pooled : (next += bytes), free_pooled = 0, stream == &context;
 }
 API cuMemFreeAsync(uint64_t at, void *stream) { return free_pooled = at, stream == &context; }
+API cuMemsetD8Async(uint64_t at, unsigned char value, size_t bytes, void *stream) { return at && !value && bytes ? stream != &context && !stream : 1; }
