@@ -200,7 +200,7 @@ class Ladder:
             own = None
             try:
                 if daemon is None:
-                    daemon = own = self.daemon(folder, mode, program)
+                    daemon = own = self.daemon(folder, mode)
                 self.judged(program, mode, reference, daemon)
                 if not daemon.running():
                     raise RuntimeError(f"the daemon ended: {daemon.stderr.read_text()[-2000:]}")
@@ -210,18 +210,13 @@ class Ladder:
                 if own is not None:
                     own.stop()
 
-    def daemon(self, folder, mode, program=None):
+    def daemon(self, folder, mode):
         if mode.startswith("chaos"):
             return harness.Daemon(self.xsched, folder, "chaos", "--seed", SEED)
         if mode == "inside":
             config = Path(folder) / "config.toml"
             config.write_text(INSIDE)
             return harness.Daemon(self.xsched, folder, "hpf", "--config", config, env={"PATH": TOOLS})
-        if mode == "swap" and program and program.fills:
-            # All of a real device's memory would take minutes to move as often as that of other programs.
-            config = Path(folder) / "config.toml"
-            config.write_text('[memory]\ncapacity = "8GiB"\n')
-            return harness.Daemon(self.xsched, folder, "hpf", "--config", config)
         return harness.Daemon(self.xsched, folder, "hpf")
 
     def judged(self, program, mode, reference, daemon):
@@ -231,7 +226,7 @@ class Ladder:
             extra |= {"XSCHED_MEMORY": "swap", "XSCHED_MEMORY_MOVES": SEED}
         if mode == "counted":
             extra |= self.count_env | {"COUNT_OUT": str(counts_file)}
-        prefix = [self.xsched, "run", "--socket", daemon.socket, *self.options_of(mode), "--"]
+        prefix = [self.xsched, "run", "--socket", daemon.socket, *self.options_of(mode, program), "--"]
         outcome = self.execute(program, prefix, extra)
         outcome.stdout = program.stdout(outcome.stdout)
         stats, counts = harness.json_lines(stats_file), harness.json_lines(counts_file)
@@ -261,9 +256,12 @@ class Ladder:
             said=judge.scheduler_lines(outcome.stderr)[:5],
         )
 
-    def options_of(self, mode):
+    def options_of(self, mode, program):
         if mode.startswith("chaos"):
             return ["--level", mode.removeprefix("chaos-")]
+        if mode == "swap" and program.fills:
+            # All of a real device's memory would take minutes to move, and memory of the host follows where there is no limit.
+            return ["--memory-limit", "8GiB"]
         return ["--priority", PRIORITIES[mode][0]] if mode in PRIORITIES else []
 
     # -- what is recorded
