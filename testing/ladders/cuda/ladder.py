@@ -223,10 +223,12 @@ class Ladder:
         stats_file, counts_file = self.fresh("stats"), self.fresh("counts")
         extra = {"XSCHED_STATS": str(stats_file)}
         if mode == "swap":
-            extra |= {"XSCHED_MEMORY": "swap", "XSCHED_MEMORY_MOVES": SEED}
+            extra |= {"XSCHED_MEMORY": "swap"}
+            # Memory that is away would leave room where the program expects none.
+            extra |= {} if program.fills else {"XSCHED_MEMORY_MOVES": SEED}
         if mode == "counted":
             extra |= self.count_env | {"COUNT_OUT": str(counts_file)}
-        prefix = [self.xsched, "run", "--socket", daemon.socket, *self.options_of(mode, program), "--"]
+        prefix = [self.xsched, "run", "--socket", daemon.socket, *self.options_of(mode), "--"]
         outcome = self.execute(program, prefix, extra)
         outcome.stdout = program.stdout(outcome.stdout)
         stats, counts = harness.json_lines(stats_file), harness.json_lines(counts_file)
@@ -256,12 +258,9 @@ class Ladder:
             said=judge.scheduler_lines(outcome.stderr)[:5],
         )
 
-    def options_of(self, mode, program):
+    def options_of(self, mode):
         if mode.startswith("chaos"):
             return ["--level", mode.removeprefix("chaos-")]
-        if mode == "swap" and program.fills:
-            # All of a real device's memory would take minutes to move, and memory of the host follows where there is no limit.
-            return ["--memory-limit", "8GiB"]
         return ["--priority", PRIORITIES[mode][0]] if mode in PRIORITIES else []
 
     # -- what is recorded

@@ -98,7 +98,7 @@ def programs(binaries):
         python("driver", 3),
         python("driver_streams", 4),
         python("driver_launches", 4),
-        python("driver_memory", 6, fills=True),
+        python("driver_memory", 6),
         python("runtime", 3),
         python("sticky", 5, faults=True),
         Program("streamkinds", [str(binaries("streamkinds"))], 2),
