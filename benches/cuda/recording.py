@@ -5,8 +5,8 @@
 
 The server answers requests of 40 steps of a small decoder, each some random time after the last answer, and the training trains another
 network. Both are processes of PyTorch. The server runs alone, without xsched; then both run side by side without xsched, under `hpf`, under
-`hpf` while they are recorded, and under `observe`, where gates stand open. The recording is then simulated under `hpf` and `native`, which
-stands for `observe`. Prints a line of JSON for each time, and one for each figure that was foretold.
+`hpf` while they are recorded, and under `observe`, where gates stand open and only time slices of the classes differ from the driver's. The
+recording is then simulated under `hpf` and `native`, which is without xsched. Prints a line of JSON for each time, and one for each figure that was foretold.
 """
 
 import argparse
@@ -86,14 +86,14 @@ def main():
     figures = Path(f"{args.out}.json")
     simulate = ["simulate", str(args.out), "--policy", "hpf", "--policy", "native", "--json", str(figures)]
     subprocess.run([*bench.xsched, *simulate], check=True)
-    for run, name in zip(json.loads(figures.read_text())["runs"], ("recorded", "observe")):
+    for run, name in zip(json.loads(figures.read_text())["runs"], ("recorded", "bare")):
         # Both are one script: the server is the first of the two that was started.
         server, training = run["programs"][:2]
         latency = server["latency_us"] or {"p50": 0, "p99": 0}
         foretold = {"server p50_ms": latency["p50"] / 1e3, "server p99_ms": latency["p99"] / 1e3, "server per_s": server["per_second"]}
         for key, value in foretold.items():
             print(json.dumps({"part": "foretold", "policy": name, "what": key, "measured": measured[name]["server"][key.split()[1]], "foretold": value}))
-        steps = {"measured_per_s": measured[name]["training"]["per_s"], "foretold_bursts_per_s": training["per_second"]}
+        steps = {"measured_per_s": measured[name]["training"]["per_s"]}
         print(json.dumps({"part": "foretold", "policy": name, "what": "training", **steps, "foretold_share_percent": training["share_percent"]}))
 
 
