@@ -1,7 +1,7 @@
 //! Writes the binary seeds of `corpus/`: `cargo run -p xsched-fuzz --example seeds`, after the protocol or the format of journals has
 //! changed.
 
-#[path = "../../../crates/xsched-engine/tests/support/mod.rs"]
+#[path = "../../../crates/xsched-engine/tests/engine/support/mod.rs"]
 mod support;
 
 use std::fs;

@@ -1,7 +1,7 @@
 //! The daemon's decisions, on arbitrary inputs of programs and commands, and of a host that passes inputs on late, twice or never. The
 //! rules that hold all the same are those of the engine's property tests.
 
-#[path = "../../../crates/xsched-engine/tests/support/mod.rs"]
+#[path = "../../../crates/xsched-engine/tests/engine/support/mod.rs"]
 mod support;
 
 use support::script::{play, play_and_watch};

@@ -1,12 +1,10 @@
 //! Rules that hold whatever programs, commands and the host do. The same cases each time; `PROPTEST_RNG_SEED=2 PROPTEST_CASES=60000` tries
 //! others, and more.
 
-mod support;
-
+use crate::support::script::{play, play_and_watch};
+use crate::support::{OWN, World, arrival, new_group};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use support::script::{play, play_and_watch};
-use support::{OWN, World, arrival, new_group};
 use xsched_engine::{Changes, Effect, Input, Inventory, Message, Order, Sender, Terms, What};
 use xsched_policy::ProgramId;
 use xsched_proto::wire::{DaemonMsg, Target};
@@ -45,7 +43,7 @@ fn a_second_order_of_a_command_that_is_carried_out_is_ignored() {
     let mut w = World::new();
     let client = w.attach(0);
     let command = w.begin_order(OWN, vec![Target::All], What::Hold(true));
-    let Terms { ceilings, .. } = support::terms();
+    let Terms { ceilings, .. } = crate::support::terms();
     let from = Sender { command, user: OWN, pid: 1, ancestors: Vec::new(), ceilings };
     let order = Order { from, targets: vec![Target::Queue(1)], what: What::Hold(true) };
     w.input(Input::Change(Box::new(order)));

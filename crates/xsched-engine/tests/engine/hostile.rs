@@ -1,11 +1,9 @@
 //! A program that says nonsense is dropped, one that asks for too much is refused, and the others are served as before: tables in virtual time.
 
-mod support;
-
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use support::memory::Segment;
-use support::{Client, OWN, World, arrival, new_group, terms};
+use crate::support::memory::Segment;
+use crate::support::{Client, OWN, World, arrival, new_group, terms};
 use xsched_engine::{Bounds, Ceilings, Effect, Input, Inventory, Message, NewGroup, Rank, User};
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::{GROUPS, QUEUES, state};

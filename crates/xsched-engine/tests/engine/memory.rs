@@ -1,13 +1,11 @@
 //! Memory of devices: the ledger against a plain model, and limits and reserves as programs meet them.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 
-use support::{Client, World, settings};
+use crate::support::{Client, World, settings};
 use xsched_engine::ledger::{HolderId, HolderTerms, Ledger, Pot, STEP_BYTES};
 use xsched_engine::{Effect, Input, Inventory, MemorySettings, MemoryTerms, Message, User};
 use xsched_proto::account::{Amount, MemorySlot, UNLIMITED};
@@ -397,7 +395,7 @@ fn allocate(w: &mut World, client: &Client, bytes: u64) -> Result<(), String> {
 fn called(
     w: &mut World,
     name: &str,
-    change: impl FnOnce(&mut xsched_engine::Arrival<support::memory::Segment>),
+    change: impl FnOnce(&mut xsched_engine::Arrival<crate::support::memory::Segment>),
 ) -> Client {
     let client = w.attach_as(|arrival| {
         arrival.name = name.into();

@@ -1,10 +1,8 @@
 //! Recordings: programs are followed while a command records them, and their bursts are told.
 
-mod support;
-
 use std::sync::atomic::Ordering::Relaxed;
 
-use support::{Client, OWN, ROOT, World};
+use crate::support::{Client, OWN, ROOT, World};
 use xsched_engine::{Input, User};
 use xsched_proto::segment::{GroupSlot, state};
 use xsched_proto::trace::Burst;

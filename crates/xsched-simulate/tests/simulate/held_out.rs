@@ -1,15 +1,13 @@
 //! The burst-level model beside the kernel-level one, on random scenarios on which nobody tuned it: its error, as it is.
 //!
-//! `HELD_OUT=400 cargo test -p xsched-simulate --test held_out -- --nocapture` takes more of them and prints the worst; `SHOW=7` adds the
+//! `HELD_OUT=400 cargo test -p xsched-simulate --test simulate held_out -- --nocapture` takes more of them and prints the worst; `SHOW=7` adds the
 //! scenario with that number.
-
-mod common;
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use xsched_simulate::{Detail, Outcome, Run, Scenario};
 
-use common::{File, any_scenario};
+use crate::common::{File, any_scenario};
 
 /// Seed of the scenarios.
 const SEED: u64 = 52;

@@ -20,7 +20,7 @@ use xsched_proto::hint::Hints;
 use xsched_proto::segment::{GroupSlot, state};
 use xsched_proto::wire::{Changed, DaemonMsg, Levels, Platform, Sharing, Target};
 
-use memory::Segment;
+use self::memory::Segment;
 
 /// Time between two beats of a host while some gate is closed, in ns.
 const BEAT_NS: u64 = 50_000_000;

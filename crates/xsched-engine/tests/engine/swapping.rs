@@ -1,10 +1,8 @@
 //! Room for programs that do not fit together: who leaves for whom, and when. A program does as it is told, unless a test says otherwise.
 
-mod support;
-
 use std::sync::atomic::Ordering::SeqCst;
 
-use support::{Client, OWN, World, settings};
+use crate::support::{Client, OWN, World, settings};
 use xsched_engine::tuning::WANTS_MAX;
 use xsched_engine::{Effect, Input, MemorySettings, Message, User, What};
 use xsched_proto::account::{Amount, Residency};

@@ -72,7 +72,7 @@ fn is_found(
         (scenario.policy, scenario.daemon.guard) = (name.to_owned(), Time(0));
         File(scenario)
     });
-    let config = ProptestConfig { max_shrink_iters: SHRINKS, ..crate::config(24) };
+    let config = ProptestConfig { max_shrink_iters: SHRINKS, ..super::config(24) };
     let found = TestRunner::new(config).run(&all, |File(one)| rule(&one, &play(&one, Some(&choice))));
     let Err(TestError::Fail(why, file)) = found else { panic!("the fault was not found: {found:?}") };
     let printed = format!("{file:?}");
@@ -89,7 +89,7 @@ fn a_policy_that_forgets_a_program_is_found() {
         let fault = |_, groups: &mut [GroupView]| Some(groups.len() - usize::from(groups.len() > 1));
         Box::new(Broken { sound: sound("fair", params), fault })
     };
-    is_found(crate::none_is_forgotten, any_scenario(1_500), ("fair", forgets), 2);
+    is_found(super::none_is_forgotten, any_scenario(1_500), ("fair", forgets), 2);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_policy_that_rests_while_work_waits_is_found() {
         let fault = |now: Micros, groups: &mut [GroupView]| (now / SPELL_US).is_multiple_of(2).then_some(groups.len());
         Box::new(Broken { sound: sound("fair", params), fault })
     };
-    is_found(crate::the_device_works, crate::with_a_greedy_one(), ("fair", rests), 1);
+    is_found(super::the_device_works, super::with_a_greedy_one(), ("fair", rests), 1);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_policy_that_inverts_classes_is_found() {
         };
         Box::new(Broken { sound: sound("hpf", params), fault })
     };
-    is_found(crate::the_urgent_one_comes_first, crate::two_alike(), ("hpf", inverts), 2);
+    is_found(super::the_urgent_one_comes_first, super::two_alike(), ("hpf", inverts), 2);
 }
 
 #[test]
@@ -122,5 +122,5 @@ fn a_policy_that_ignores_weights_is_found() {
         };
         Box::new(Broken { sound: sound("fair", params), fault })
     };
-    is_found(crate::weights_count, crate::two_that_share(), ("fair", ignores), 2);
+    is_found(super::weights_count, super::two_that_share(), ("fair", ignores), 2);
 }

@@ -1,11 +1,9 @@
 //! Attached programs get and lose their devices as the policy says: tables in virtual time. Each row is an instant, in ms, a step, and the
 //! gates that stand open after it.
 
-mod support;
-
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use support::{Client, OWN, ROOT, World, hint, new_group, settings};
+use crate::support::{Client, OWN, ROOT, World, hint, new_group, settings};
 use xsched_engine::{Changes, Effect, Input, Message, NewGroup, Seat, Settings, Side, What, check_hint};
 use xsched_policy::{Choice, PoolId};
 use xsched_proto::Error;

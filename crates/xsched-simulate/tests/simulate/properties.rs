@@ -2,13 +2,12 @@
 //! breaks a rule is made smaller, and printed as a scenario file for `xsched simulate`.
 
 mod broken;
-mod common;
 
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, RngSeed, TestCaseResult};
 use xsched_simulate::{Arrivals, Kernels, Outcome, Program, Run, Scenario, Time, Times};
 
-use common::{ALL, File, MS, US, any_scenario, plain, program, scenario};
+use crate::common::{ALL, File, MS, US, any_scenario, plain, program, scenario};
 
 fn config(cases: u32) -> ProptestConfig {
     let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);

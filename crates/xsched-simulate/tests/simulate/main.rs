@@ -1,0 +1,8 @@
+//! The simulator's models, alone and against each other.
+
+mod bursts;
+mod common;
+mod held_out;
+mod properties;
+mod recordings;
+mod scenarios;
