@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Two models that do not fit into the GPU's memory together and answer in turn.
 
-  answering.py --bin FOLDER [--out FILE] [--gib N] [--every SECONDS] [--requests N]
+  answering.py --bin FOLDER [--out FILE] [--gib N] [--every SECONDS] [--requests N] [--only PARTS]
 
 FOLDER holds `xsched` and `libxsched.so`. Each model has N GiB (10) of weights; both together have 1.2 times the capacity that the daemon
 is told. A request is a pass over all weights of one model, and the next request is the other one's. Prints one JSON object for each way, to
-FILE too: seconds from the request to its answer, less the pass itself, the first time and then the median, with the bytes that moved:
+FILE too: seconds from the request to its answer, less the pass itself, the first time and then the median, with the bytes that moved; for
+`anew` of each time:
 
   swap        both models run under `xsched run --memory swap`
   anew        without xsched: the one is ended and the other started, which loads as many weights from memory (/dev/shm)
@@ -147,19 +148,20 @@ def checkpoint(place, args, alone, report):
         child.wait()
 
 
-def anew(place, args, alone, report):
+def anew(place, args, report):
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         subprocess.run([sys.executable, __file__, "--save", folder], check=True)
         words, times = ["--model", str(args.parts), "--from", folder], []
         here = ready(start(place, words))
-        for _ in range(4):
+        for _ in range(3):
             began = time.monotonic()
             stop(here)
+            stopped = time.monotonic()
             here = ready(start(place, words))
-            ask(here, "request")
-            times.append(time.monotonic() - began)
+            times.append({"stop_s": round(stopped - began, 2), "start_s": round(time.monotonic() - stopped, 2)})
+            print(f"anew: {times[-1]}", file=sys.stderr, flush=True)
         stop(here)
-    report("anew", **figures(times, alone, args.gib))
+    report("anew", times=times, median_s=statistics.median(each["stop_s"] + each["start_s"] for each in times))
 
 
 def main():
@@ -173,6 +175,7 @@ def main():
     parser.add_argument("--gib", type=int, default=10)
     parser.add_argument("--every", type=float, default=2)
     parser.add_argument("--requests", type=int, default=8)
+    parser.add_argument("--only", default="swap,checkpoint,anew", help="parts, with commas between [%(default)s]")
     args = parser.parse_args()
     args.parts = 2 * args.gib
     if args.operate:
@@ -183,9 +186,13 @@ def main():
         return model(args.model, args.folder)
 
     def measure(place, report):
-        alone = swap(place, args, report)
-        anew(place, args, alone, report)
-        checkpoint(place, args, alone, report)
+        parts, alone = args.only.split(","), 0.02
+        if "swap" in parts:
+            alone = swap(place, args, report)
+        if "checkpoint" in parts:
+            checkpoint(place, args, alone, report)
+        if "anew" in parts:
+            anew(place, args, report)
 
     reporting(args, measure, gib=args.gib)
 

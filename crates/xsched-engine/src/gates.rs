@@ -4,13 +4,14 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use xsched_gatekeeper::{Change, UnknownState};
-use xsched_policy::{Event, GroupId};
+use xsched_policy::{Drains, Event, GroupId};
 use xsched_proto::class::SHORT_SLICE_US;
 use xsched_proto::wire::{DaemonMsg, Sharing};
 
 use crate::Error;
-use crate::group::ends_soon;
+use crate::group::drains;
 use crate::io::Effect;
+use crate::ledger::{Holder, HolderId};
 use crate::memory::{GroupWords, Memory};
 use crate::pooling::Side;
 use crate::state::Engine;
@@ -21,6 +22,9 @@ impl<M: Memory> Engine<M> {
     pub(crate) fn read_words(&mut self, id: u64) {
         let now_us = self.now_us();
         let Some(program) = self.programs.get(&id) else { return };
+        // A part of its memory is on the host, where its commands reach it.
+        let away = |(_, holder): (HolderId, &Holder<M::Account>)| holder.away_bytes() > 0;
+        let lends = program.swap && !program.frozen && self.ledger.of(id).any(away);
         let mut effects = Vec::new();
         for &group_id in &program.groups {
             let device = self.groups.get(&group_id).map(|group| &*group.device);
@@ -44,9 +48,10 @@ impl<M: Memory> Engine<M> {
                 }
                 _ => program.told_timeslice_us.filter(|_| group.is_sliced()),
             };
-            let in_slices = slice_us.is_some_and(|us| us <= SHORT_SLICE_US) && ends_soon(&group.words, by_class);
-            if std::mem::replace(&mut group.drains_in_slices, in_slices) != in_slices {
-                self.gatekeeper.event(now_us, Event::DrainsInSlices(group_id, in_slices));
+            let has_short_slice = slice_us.is_some_and(|us| us <= SHORT_SLICE_US);
+            let drains = if has_short_slice { drains(&group.words, by_class, lends) } else { Drains::ByItself };
+            if std::mem::replace(&mut group.drains, drains) != drains {
+                self.gatekeeper.event(now_us, Event::Drains(group_id, drains));
             }
         }
         effects.into_iter().for_each(|effect| self.emit(effect));
@@ -74,7 +79,7 @@ impl<M: Memory> Engine<M> {
             self.heartbeat.beat_ns.store(self.now_ns, Release);
         }
         for id in closing {
-            if let Some(group) = self.groups.get_mut(&id).filter(|group| group.drains_in_slices) {
+            if let Some(group) = self.groups.get_mut(&id).filter(|group| group.drains != Drains::ByItself) {
                 group.words.completed(&mut group.completed);
             }
         }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use xsched_policy::{PoolId, ProgramId};
+use xsched_policy::{Drains, PoolId, ProgramId};
 use xsched_proto::class::SHORT_US;
 use xsched_proto::segment::{GroupSlot, length};
 use xsched_proto::wire::{Levels, Platform, Share, Sharing};
 
 use crate::pooling::Seat;
-use crate::tuning::{ENDS_SOON_US, LONG_US};
+use crate::tuning::{ENDS_SOON_US, LENT_ENDS_SOON_US, LONG_US};
 use crate::user::User;
 
 /// A group.
@@ -45,8 +45,8 @@ pub struct Group<W> {
     pub interrupted: bool,
     /// True once its commands were found too long to run beside others.
     pub too_long: bool,
-    /// Value that the arbiter was told last; see [`xsched_policy::Event::DrainsInSlices`].
-    pub drains_in_slices: bool,
+    /// Value that the arbiter was told last; see [`xsched_policy::Event::Drains`].
+    pub drains: Drains,
     /// Completed commands of its queues when its gate closed last; see [`crate::GroupWords::completed`].
     pub completed: Vec<u32>,
 }
@@ -87,12 +87,18 @@ impl<W> Group<W> {
     }
 }
 
-/// Returns true if commands in flight end soon once their group has the device. `by_class`: urgent programs have the device for as long as
-/// they want it. Where programs take turns, a kernel of some milliseconds goes on in its own program's next turn.
-pub(crate) fn ends_soon(words: &GroupSlot, by_class: bool) -> bool {
+/// Tells how commands in flight end, which get short slices of the hardware. `by_class`: urgent programs have the device for as long as they
+/// want it. Where programs take turns, a kernel of some milliseconds goes on in its own program's next turn. `lends`: they may use memory of
+/// the host.
+pub(crate) fn drains(words: &GroupSlot, by_class: bool, lends: bool) -> Drains {
     let longest_us = words.longest_us.load(Relaxed);
     let is_short = words.lengths.load(Relaxed) != length::LONG && longest_us <= LONG_US;
-    longest_us != 0 && (is_short || by_class && longest_us <= ENDS_SOON_US)
+    match longest_us {
+        _ if by_class && lends && longest_us <= LENT_ENDS_SOON_US => Drains::First,
+        0 => Drains::ByItself,
+        _ if is_short || by_class && longest_us <= ENDS_SOON_US => Drains::InSlices,
+        _ => Drains::ByItself,
+    }
 }
 
 /// Tells whether a group's commands are short: those of late, or all if no budget ever held it. None: not known yet.

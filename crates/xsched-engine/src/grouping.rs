@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use xsched_policy::{Event, GroupId, GroupSpec, PoolId, ProgramId};
+use xsched_policy::{Drains, Event, GroupId, GroupSpec, PoolId, ProgramId};
 use xsched_proto::class::is_priority;
 use xsched_proto::segment::GROUPS;
 use xsched_proto::wire::{DaemonMsg, Levels, Sharing};
@@ -149,7 +149,7 @@ impl<M: Memory> Engine<M> {
             system: new.system,
             interrupted: false,
             too_long: false,
-            drains_in_slices: false,
+            drains: Drains::ByItself,
             completed: Vec::new(),
         })
     }

@@ -15,7 +15,7 @@ use xsched_proto::device::DeviceState;
 use xsched_proto::trace::Why;
 
 use self::device::{Device, Settings};
-pub use self::events::{Action, ClassRule, Event, GroupSpec, GroupStatus};
+pub use self::events::{Action, ClassRule, Drains, Event, GroupSpec, GroupStatus};
 use self::jobs::Jobs;
 use self::member::Member;
 use self::stages::Round;
@@ -150,7 +150,7 @@ impl Arbiter {
                 self.inherit(group);
             }
             Event::TooLong(id) => self.change(now, id, |m, _| m.group.holds_up = true),
-            Event::DrainsInSlices(id, it_does) => self.change(now, id, |m, _| m.drain.in_slices = it_does),
+            Event::Drains(id, how) => self.change(now, id, |m, _| m.drain.how = how),
             Event::Executes(id, it_does) => self.change(now, id, |m, _| m.drain.executes = Some(it_does)),
             Event::Hold(program) => self.hold(program, true),
             Event::Release(program) => self.hold(program, false),

@@ -49,7 +49,7 @@ use std::sync::Arc;
 use xsched_proto::device::DeviceState;
 use xsched_proto::hint::Hints;
 
-pub use arbiter::{Action, Arbiter, ClassRule, Event, GroupSpec, GroupStatus};
+pub use arbiter::{Action, Arbiter, ClassRule, Drains, Event, GroupSpec, GroupStatus};
 pub use choice::Choice;
 pub use params::{Accepts, Param, Params};
 pub use progress::Progress;

@@ -3,7 +3,7 @@
 mod world;
 
 use world::{World, spec};
-use xsched_policy::{Choice, Event, GUARD_US, GroupId, GroupSpec, PoolId, ProgramId};
+use xsched_policy::{Choice, Drains, Event, GUARD_US, GroupId, GroupSpec, PoolId, ProgramId};
 use xsched_proto::class::PRIORITY_NEVER;
 use xsched_proto::device::DeviceState;
 use xsched_proto::hint::Hints;
@@ -361,6 +361,11 @@ fn a_devices_state_is_told_to_its_policy_and_to_one_that_follows() {
 /// Times at which the gates changed of a group of `low`, and of one of `high` that came at 10 ms, with the gates open then. The device
 /// executes something of the first one until `executes_until`. It may share a pool with another, whose commands are short or long.
 fn gates_beside_a_drain(executes_until: u64, pool_with_short: Option<bool>) -> Vec<(u64, Vec<u64>)> {
+    gates_beside(Drains::InSlices, executes_until, pool_with_short)
+}
+
+/// As [`gates_beside_a_drain`], for work that ends in this way.
+fn gates_beside(how: Drains, executes_until: u64, pool_with_short: Option<bool>) -> Vec<(u64, Vec<u64>)> {
     let mut w = World::new("hpf");
     let pool = pool_with_short.map(|_| PoolId(7));
     let low = |id| GroupSpec { pool, ..g(id, -128) };
@@ -368,11 +373,11 @@ fn gates_beside_a_drain(executes_until: u64, pool_with_short: Option<bool>) -> V
     w.add(g(2, 128), 0);
     if let Some(short) = pool_with_short {
         w.add(low(3), 0);
-        w.send(Event::DrainsInSlices(GroupId(3), short));
+        w.send(Event::Drains(GroupId(3), if short { Drains::InSlices } else { Drains::ByItself }));
         w.ready(3);
     }
     w.sims.get_mut(&1).unwrap().executes_until = executes_until;
-    w.send(Event::DrainsInSlices(GroupId(1), true));
+    w.send(Event::Drains(GroupId(1), how));
     w.ready(1);
     w.run(10_000);
     w.ready(2);
@@ -392,6 +397,15 @@ fn gates_beside_a_drain(executes_until: u64, pool_with_short: Option<bool>) -> V
 fn what_a_suspended_group_has_in_flight_for_long_gets_the_device_for_a_moment() {
     let seen = gates_beside_a_drain(14_250, None);
     assert_eq!(seen, [(10_000, vec![2]), (14_000, vec![]), (14_300, vec![2])], "until it has ended");
+}
+
+#[test]
+fn work_that_gets_nowhere_in_slices_ends_before_others_begin_and_they_wait_once() {
+    let seen = gates_beside(Drains::First, 16_000, None);
+    assert_eq!(seen, [(10_000, vec![2]), (10_100, vec![]), (16_000, vec![2])], "until it has ended");
+    let seen = gates_beside(Drains::First, 60_000, None);
+    assert_eq!(seen, [(10_000, vec![2]), (10_100, vec![]), (22_100, vec![2])], "12 ms, and not again");
+    assert_eq!(gates_beside(Drains::ByItself, 60_000, None), [(10_000, vec![2])]);
 }
 
 /// Gates beside work that none of the moments suffices for.

@@ -1,6 +1,6 @@
 //! Reasons of gates: each stage of a decision names itself where it was the last to change a verdict.
 
-use xsched_policy::{Action, Arbiter, Choice, ClassRule, Event, GroupId, GroupSpec, Micros, PoolId, ProgramId};
+use xsched_policy::{Action, Arbiter, Choice, ClassRule, Drains, Event, GroupId, GroupSpec, Micros, PoolId, ProgramId};
 use xsched_proto::trace::Why;
 
 const LOW: GroupId = GroupId(1);
@@ -96,7 +96,7 @@ fn the_guard_is_the_reason_also_where_a_guarantee_says_otherwise() {
 fn all_pause_with_the_drain_as_the_reason_while_a_suspended_group_still_executes() {
     let mut pair = Pair::by_priority();
     pair.event(Event::Idle(HIGH));
-    pair.event(Event::DrainsInSlices(LOW, true));
+    pair.event(Event::Drains(LOW, Drains::InSlices));
     pair.event(Event::Ready(HIGH));
     assert_eq!(pair.gates(), [(false, Why::Policy), (true, Why::Policy)]);
     pair.now += 4_000;

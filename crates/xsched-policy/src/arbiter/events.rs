@@ -74,6 +74,19 @@ pub struct ClassRule {
     pub guarantee_percent: u32,
 }
 
+/// The end of work that a suspended group has in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Drains {
+    /// It takes what the hardware gives it, or is too long for anything else.
+    #[default]
+    ByItself,
+    /// It is short, and advances in short slices of the hardware while another group has the device. Where that is not enough, the others
+    /// pause for some moments.
+    InSlices,
+    /// It gets nowhere in such slices, and is not that long: the others wait for it first.
+    First,
+}
+
 /// Change that the arbiter takes in. Events about an unknown group are ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -139,9 +152,8 @@ pub enum Event {
     },
     /// Commands of the group are too long for others to run beside it: it is treated as if it did not.
     TooLong(GroupId),
-    /// True if the work that the group has in flight when its gate closes is short, and advances in short slices of the hardware while
-    /// another group has the device.
-    DrainsInSlices(GroupId, bool),
+    /// The end of the work that the group has in flight when its gate closes.
+    Drains(GroupId, Drains),
     /// True if the device executes work of the group, though its gate is closed. Due for each group that [`Arbiter::drains_due`] names,
     /// before [`Event::Timer`].
     Executes(GroupId, bool),

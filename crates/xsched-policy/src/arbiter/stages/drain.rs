@@ -3,20 +3,21 @@
 //! Where the hardware gives such work short slices while a more urgent group has the device, it advances in each of them but for the time
 //! in which a slice begins, and costs the urgent group two switches of contexts each time. Some commands get nowhere in such a slice. So
 //! where the device still executes something after a while, the more urgent groups pause for a moment, some times for each time that a gate
-//! closes: the work that they have in flight comes first, and may take the whole of such a moment.
+//! closes: the work that they have in flight comes first, and may take the whole of such a moment. For work that uses memory of the host,
+//! and advances at the speed of the link, they pause at once, and once.
 
 use xsched_proto::trace::Why;
 
 use super::{Round, Stage};
 use crate::arbiter::member::Member;
-use crate::tuning::{DRAIN_PATIENCE_US, DRAIN_POLL_US, DRAIN_US, DRAINS};
-use crate::{Micros, PoolId, Verdict};
+use crate::tuning::{DRAIN_FIRST_US, DRAIN_PATIENCE_US, DRAIN_POLL_US, DRAIN_US, DRAINS};
+use crate::{Drains, Micros, PoolId, Verdict};
 
 /// State of one group that leaves the device.
 #[derive(Clone, Copy, Default)]
 pub(in crate::arbiter) struct Drain {
-    /// See [`crate::Event::DrainsInSlices`].
-    pub(in crate::arbiter) in_slices: bool,
+    /// See [`crate::Event::Drains`].
+    pub(in crate::arbiter) how: Drains,
     /// True if the device executes work of this group, as of the last poll since its gate closed; none = not polled yet.
     pub(in crate::arbiter) executes: Option<bool>,
     /// End of the pause of the others; past once they have paused for the last time.
@@ -35,7 +36,7 @@ pub(in crate::arbiter) struct DrainStage {
 
 /// True if it matters now whether the device executes work of this group.
 pub(in crate::arbiter) fn is_due(m: &Member, now: Micros) -> bool {
-    m.drain.in_slices
+    m.drain.how != Drains::ByItself
         && !m.yields
         && !m.group.granted
         && m.drain.begins(m.gate.closed_at) <= now
@@ -43,24 +44,37 @@ pub(in crate::arbiter) fn is_due(m: &Member, now: Micros) -> bool {
 }
 
 impl Drain {
+    fn of(how: Drains) -> Drain {
+        Drain { how, ..Drain::default() }
+    }
+
     /// Begin of the next pause of the others.
     fn begins(&self, closed_at: Micros) -> Micros {
-        if self.vain == 0 { closed_at + DRAIN_PATIENCE_US } else { self.again_at }
+        match self.how {
+            Drains::First => closed_at,
+            _ if self.vain == 0 => closed_at + DRAIN_PATIENCE_US,
+            _ => self.again_at,
+        }
+    }
+
+    /// Length of a pause, and number of pauses.
+    fn pauses(&self) -> (Micros, u32) {
+        if self.how == Drains::First { (DRAIN_FIRST_US, 1) } else { (DRAIN_US, DRAINS) }
     }
 
     /// Continues the drain of a group whose gate closed at `closed_at`. Returns the time of the next poll, and true if all others pause
     /// now; none = the drain is over.
     fn go_on(&mut self, now: Micros, closed_at: Micros) -> Option<(Micros, bool)> {
-        let begins = self.begins(closed_at);
+        let (begins, (length, count)) = (self.begins(closed_at), self.pauses());
         let (poll, pauses) = match self.executes {
             _ if now < begins => (begins, false),
             // Not polled yet. Where nothing is ever polled, there is no pause.
-            None if now < begins + DRAIN_US => (now + DRAIN_POLL_US, false),
+            None if now < begins + length => (now + DRAIN_POLL_US, false),
             Some(true) => {
-                let until = *self.until.get_or_insert(now + DRAIN_US);
-                if until <= now && self.vain + 1 < DRAINS {
+                let until = *self.until.get_or_insert(now + length);
+                if until <= now && self.vain + 1 < count {
                     let again_at = now + DRAIN_PATIENCE_US;
-                    *self = Drain { in_slices: true, vain: self.vain + 1, again_at, ..Drain::default() };
+                    *self = Drain { vain: self.vain + 1, again_at, ..Drain::of(self.how) };
                     return Some((again_at, false));
                 }
                 (until.min(now + DRAIN_POLL_US), now < until)
@@ -93,15 +107,16 @@ impl Stage for DrainStage {
         let spans = runners().any(|m| m.job.spanning.is_some());
         let most_urgent = runners().map(|m| m.group.priority).max().filter(|_| !spans);
         // Beside a long command of the same pool nothing ends soon, whichever groups pause.
-        let long = members.iter().filter(|m| m.group.ready && !m.drain.in_slices).filter_map(|m| m.group.pool);
+        let long =
+            members.iter().filter(|m| m.group.ready && m.drain.how == Drains::ByItself).filter_map(|m| m.group.pool);
         let long: Vec<PoolId> = long.collect();
         let mut pauses = false;
         self.due_at = None;
         for (m, verdict) in members.iter_mut().zip(verdicts.iter()) {
-            let ends = m.drain.in_slices && m.group.pool.is_none_or(|pool| !long.contains(&pool));
+            let ends = m.drain.how != Drains::ByItself && m.group.pool.is_none_or(|pool| !long.contains(&pool));
             let leaves = ends && !m.yields && m.job.spanning.is_none() && m.group.ready && !verdict.run;
             if !leaves || m.group.granted {
-                m.drain = Drain { in_slices: m.drain.in_slices, ..Drain::default() };
+                m.drain = Drain::of(m.drain.how);
             }
             if !leaves || most_urgent.is_none_or(|priority| priority <= m.group.priority) {
                 continue;
