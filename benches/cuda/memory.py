@@ -11,6 +11,7 @@ process where it can be told. Parts (--only):
               ms, so that clocks that change do so for all: ns, and the median of each turn's ratio to the bare one
   programs    PyTorch programs that allocate a lot: the layers of a decoder and its backward pass with cudaMallocAsync for each tensor,
               and with cuMemAlloc for each tensor (no cache); by turns of some 0.2 s likewise, ms
+  within      the same commands through the functions that the linker finds and through the driver's own, by turns in one thread, ns
   start       cuInit and the first context, likewise by turns, ms
   nvml        what NVIDIA's library tells a process that initialises it with and without NVML_INIT_FLAG_NO_ATTACH, and how long it takes
   context     a C program with the primary context and 2 GiB, counted and under the limit
@@ -39,7 +40,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 GIB, MIB = 1 << 30, 1 << 20
-PARTS = ("nvml", "steps", "pairs", "programs", "start", "context", "fill", "torch", "expandable", "async", "jax")
+PARTS = ("nvml", "steps", "pairs", "programs", "within", "start", "context", "fill", "torch", "expandable", "async", "jax")
 HOWS = ("bare", "counted", "limited")
 # The daemon asks NVML every second: two answers after the last allocation.
 MEASURED_S = 2.6
@@ -211,19 +212,22 @@ class Bench:
         self.build_error = built.stderr[-500:] if built.returncode else ""
         help_of = subprocess.run([self.xsched, "run", "--help"], capture_output=True, text=True)
         self.has_option = "--memory-limit" in help_of.stdout
-        self.socket = self.work / "daemon.sock"
+        # Programs under one daemon would be rivals: each way has its own.
+        self.sockets = {how: self.work / f"{how}.sock" for how in HOWS[1:]}
         home = dict(self.env, XDG_CONFIG_HOME=str(self.work), XDG_STATE_HOME=str(self.work))
-        log = open(self.work / "daemon.log", "w")
-        command = [self.xsched, "daemon", "--socket", self.socket, "--policy", "hpf", "--idle-exit", "never"]
-        self.daemon = subprocess.Popen(command, env=home, stdout=log, stderr=log)
-        for _ in range(200):
-            if subprocess.run([self.xsched, "ps", "--socket", self.socket], capture_output=True).returncode == 0:
-                break
-            time.sleep(0.05)
+        log, self.daemons = open(self.work / "daemon.log", "w"), []
+        for socket in self.sockets.values():
+            command = [self.xsched, "daemon", "--socket", socket, "--policy", "hpf", "--idle-exit", "never"]
+            self.daemons.append(subprocess.Popen(command, env=home, stdout=log, stderr=log))
+            for _ in range(200):
+                if subprocess.run([self.xsched, "ps", "--socket", socket], capture_output=True).returncode == 0:
+                    break
+                time.sleep(0.05)
 
     def end(self):
-        self.daemon.terminate()
-        self.daemon.wait(20)
+        for daemon in self.daemons:
+            daemon.terminate()
+            daemon.wait(20)
 
     def command(self, how, command, variables=()):
         env, limit = dict(self.env, **dict(variables)), f"{self.arguments.limit}GiB"
@@ -232,9 +236,9 @@ class Bench:
         if how == "bare":
             return command, env, stats
         if how == "counted":
-            return [self.xsched, "run", "--socket", self.socket, "--", *command], env, stats
+            return [self.xsched, "run", "--socket", self.sockets[how], "--", *command], env, stats
         if self.has_option:
-            return [self.xsched, "run", "--socket", self.socket, "--memory-limit", limit, "--", *command], env, stats
+            return [self.xsched, "run", "--socket", self.sockets[how], "--memory-limit", limit, "--", *command], env, stats
         env["XSCHED_MEMORY_LIMIT"] = limit
         return [self.xsched, "run", "--no-daemon", "--", *command], env, stats
 
@@ -297,7 +301,7 @@ class Bench:
         own = self.nvml.processes().get(process.pid)
         if own is not None:
             record["nvml_process"] = own
-        record["ps"] = self.memory_of(process.pid)
+        record["ps"] = self.memory_of(how, process.pid)
         held = record["ps"]["memory"][0] if record["ps"] and record["ps"].get("memory") else None
         if held and own:
             record["ps_used"], record["ps_overhead"] = held["held"]["used_bytes"], held["held"]["overhead_bytes"]
@@ -305,9 +309,10 @@ class Bench:
             record["error_percent"] = round(100 * (record["ps_used"] - own) / own, 3)
         return self.finish(process, record)
 
-    def memory_of(self, pid):
+    def memory_of(self, how, pid):
         """What `xsched ps` tells of the program's memory."""
-        done = subprocess.run([self.xsched, "ps", "--json", "--socket", self.socket], capture_output=True, text=True)
+        socket = self.sockets.get(how, self.sockets["counted"])
+        done = subprocess.run([self.xsched, "ps", "--json", "--socket", socket], capture_output=True, text=True)
         try:
             found = json.loads(done.stdout)
         except ValueError:
@@ -360,6 +365,15 @@ class Bench:
 
     def pairs(self):
         return self.turns(self.taking_turns([self.alloc, "pairs", "--count", "4000"], 12))
+
+    def within(self):
+        """What each function takes beyond the driver's own, in a program of its own."""
+        found = {}
+        for how in HOWS:
+            process = self.start(how, [self.alloc, "within", "--rounds", "3000"])
+            found[how] = json.loads(process.stdout.readline())
+            self.finish(process, {})
+        return found
 
     def programs(self):
         kinds = {"async": ("PYTORCH_CUDA_ALLOC_CONF", ALLOCATORS["async"]), "no_cache": ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")}
@@ -433,11 +447,13 @@ def summary(found):
     for row in found.get("steps", {}).get("rows", []):
         print(f"step {row['step']:<18} told +{row['told_growth'] / MIB:9.1f} MiB  device +{row['device_growth'] / MIB:9.1f} MiB"
               f"  all: told {gib(row['told'])}, device {gib(row['device'])} GiB ({row['error_percent']} %)")
-    for part in ("pairs", "programs", "start", "cost"):
+    for part in ("pairs", "programs", "within", "start", "cost"):
         cost = found.get(part, {})
         for key, bare in cost.get("medians", {}).get("bare", {}).items():
             others = "  ".join(f"{how} {cost['medians'][how][key]:.2f} (x{cost['ratios'][how][key]})" for how in cost["ratios"])
             print(f"{part} {key:<12} bare {bare:.2f}  {others}")
+    for how, row in found.get("within", {}).items():
+        print(f"within {how}: {json.dumps(row)}")
     print("nvml", json.dumps(found.get("nvml")))
     for part in ("context", "fill", "torch", "expandable", "async", "jax"):
         for row in found.get(part) if isinstance(found.get(part), list) else []:
@@ -473,7 +489,7 @@ def main():
             for part in arguments.only.split(","):
                 begin = time.monotonic()
                 try:
-                    ways = {"steps": bench.steps, "pairs": bench.pairs, "programs": bench.programs, "start": bench.start_up, "context": bench.context,
+                    ways = {"steps": bench.steps, "pairs": bench.pairs, "programs": bench.programs, "within": bench.within, "start": bench.start_up, "context": bench.context,
                             "fill": bench.fill, "cost": bench.cost}
                     if part == "nvml":
                         found[part] = bench.probe()

@@ -77,13 +77,13 @@ pub struct ClassRule {
 /// The end of work that a suspended group has in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Drains {
-    /// It takes what the hardware gives it, or is too long for anything else.
+    /// The hardware decides; the work may be too long for anything else.
     #[default]
     ByItself,
-    /// It is short, and advances in short slices of the hardware while another group has the device. Where that is not enough, the others
-    /// pause for some moments.
+    /// The work is short, and advances in short slices of the hardware while another group has the device. Where that is not enough, the
+    /// others pause for some moments.
     InSlices,
-    /// It gets nowhere in such slices, and is not that long: the others wait for it first.
+    /// The work gets nowhere in such slices, and is not that long: the others wait for it first.
     First,
 }
 
