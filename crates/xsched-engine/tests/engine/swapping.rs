@@ -121,6 +121,43 @@ fn an_urgent_program_gets_the_room_of_the_least_urgent_one_at_once() {
     assert_eq!((answer(&mut w, &urgent), ordered(&mut w, &normal)), (Some(false), None));
 }
 
+/// An urgent program begins beside a command of 7 ms that is under way. Returns true if it waits for the command's end first.
+fn waits_for_the_end(away: u64, longest_us: u64, policy: &str) -> bool {
+    let mut w = World::with(settings(policy));
+    let low = program(&mut w, Class::Low, true, 24 * GIB);
+    let urgent = program(&mut w, Class::High, false, 0);
+    for client in [&low, &urgent] {
+        w.cuda(client, 0, DEVICE);
+        w.queue(client, 0, 0);
+    }
+    low.segment.account(0).away_bytes.store(away, SeqCst);
+    low.words(0).longest_us.store(longest_us, SeqCst);
+    low.segment.queues[0].fence.store(8, SeqCst);
+    low.segment.queues[0].completed_word.store(6, SeqCst);
+    w.ready(&low, 0);
+    w.ready(&urgent, 0);
+    let begun_ns = w.now_ns;
+    let mut waits = false;
+    while w.now_ns < begun_ns + 3_000_000 {
+        w.pass_us(50);
+        w.gets_on(&urgent, 0);
+        waits |= !urgent.is_open(0) && !low.is_open(0);
+    }
+    low.segment.queues[0].completed_word.store(8, SeqCst);
+    w.pass_us(1_000);
+    assert!(urgent.is_open(0) || policy != "hpf", "it has ended");
+    waits
+}
+
+#[test]
+fn a_command_that_may_use_memory_of_the_host_ends_before_an_urgent_program_begins() {
+    assert!(waits_for_the_end(4 * GIB, 7_000, "hpf"));
+    assert!(waits_for_the_end(4 * GIB, 0, "hpf"), "also if its length is not known");
+    assert!(!waits_for_the_end(4 * GIB, 100_000, "hpf"), "too long");
+    assert!(!waits_for_the_end(0, 7_000, "hpf"), "moments come later");
+    assert!(!waits_for_the_end(4 * GIB, 7_000, "fair"), "programs take turns");
+}
+
 /// Asks for a part of a program's memory that is on the host.
 fn ask_part(w: &mut World, client: &Client, bytes: u64) -> Option<bool> {
     w.effects.clear();

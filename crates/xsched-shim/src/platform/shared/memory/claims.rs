@@ -13,7 +13,7 @@ use super::account::words;
 use crate::process;
 
 /// Number of questions to the daemon for one allocation: another thread may take what it gave.
-const QUESTIONS: usize = 3;
+const QUESTIONS: usize = 8;
 
 /// A vendor's library, as far as claims on its devices' memory need it.
 pub(crate) trait Keeper {
