@@ -119,9 +119,13 @@ fn contexts_and_processes_end_wherever_memory_is() {
     let program = gpu.program("residency_ends");
     let _daemon = gpu.place.daemon(&[]);
     for way in ["reset", "exit", "early"] {
-        let bare = gpu.bare(&program, &[way]).finish();
+        let mut command = gpu.place.command(&program, &[way]);
+        command.env("FAKECUDA_ENDS", "1");
+        let bare = gpu.with_driver(command).finish();
         for seed in ["1", "2"] {
-            let process = start(&gpu, &[], Some(seed), &program, &[way]);
+            let mut command = gpu.place.run_command(&[], &program, &[way]);
+            command.env("XSCHED_MEMORY", "swap").env("XSCHED_MEMORY_MOVES", seed).env("FAKECUDA_ENDS", "1");
+            let process = gpu.with_driver(command);
             let pid = process.pid();
             assert_eq!(process.finish(), bare, "{way}, seed {seed}");
             let driver = gpu.driver_stats(pid);

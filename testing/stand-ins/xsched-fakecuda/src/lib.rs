@@ -30,7 +30,8 @@
 //! each function, and calls that no correct program makes (with handles that do not exist, or unknown memory).
 //!
 //! # Failures
-//! `FAKECUDA_FAIL` makes calls fail, see [`fail`].
+//! `FAKECUDA_FAIL` makes calls fail, see [`fail`]. With `FAKECUDA_ENDS` all do once this library's handler for the end of the process has
+//! run.
 
 mod array;
 mod books;

@@ -25,7 +25,7 @@ static DRIVER: OnceLock<Driver> = OnceLock::new();
 /// Error with which an MPS server refused this process. Driver 580 remembers it: later calls return it again, or never
 /// return.
 static REFUSED: OnceLock<Error> = OnceLock::new();
-/// Set by the handler for the end of the process: all calls fail from then on, as those of driver 580 do.
+/// Set by the handler for the end of the process where `FAKECUDA_ENDS` is set: all calls fail from then on, as a driver may have them.
 static ENDED: AtomicBool = AtomicBool::new(false);
 /// Set in a child of a process that used the driver.
 static FORKED: AtomicBool = AtomicBool::new(false);
@@ -79,7 +79,7 @@ pub(crate) fn init(flags: c_uint) -> Result<()> {
 }
 
 extern "C" fn at_exit() {
-    ENDED.store(true, SeqCst);
+    ENDED.store(std::env::var_os("FAKECUDA_ENDS").is_some(), SeqCst);
     stats::report();
 }
 
