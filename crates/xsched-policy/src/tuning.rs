@@ -107,6 +107,8 @@ pub(crate) const DRAINS: u32 = 3;
 /// … or one that uses memory of the host: in slices of 120 µs it would delay each token by half a millisecond for as long as a request lasts.
 /// Optimisers' kernels of some 300 MB take 7 ms at 47 GB/s …
 pub(crate) const DRAIN_FIRST_US: Micros = 12_000;
+/// … for which programs wait whose requests take this long, in µs: a shorter one would double …
+pub(crate) const DRAIN_FIRST_BURST_US: Micros = 20_000;
 /// … and the end is noticed within this time, in µs.
 pub(crate) const DRAIN_POLL_US: Micros = 100;
 /// Greatest credit and greatest debt of a class, in quanta: some quanta of others may lie between two of its own.

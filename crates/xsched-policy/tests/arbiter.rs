@@ -361,11 +361,16 @@ fn a_devices_state_is_told_to_its_policy_and_to_one_that_follows() {
 /// Times at which the gates changed of a group of `low`, and of one of `high` that came at 10 ms, with the gates open then. The device
 /// executes something of the first one until `executes_until`. It may share a pool with another, whose commands are short or long.
 fn gates_beside_a_drain(executes_until: u64, pool_with_short: Option<bool>) -> Vec<(u64, Vec<u64>)> {
-    gates_beside(Drains::InSlices, executes_until, pool_with_short)
+    gates_beside(Drains::InSlices, 0, executes_until, pool_with_short)
 }
 
-/// As [`gates_beside_a_drain`], for work that ends in this way.
-fn gates_beside(how: Drains, executes_until: u64, pool_with_short: Option<bool>) -> Vec<(u64, Vec<u64>)> {
+/// As [`gates_beside_a_drain`], for work that ends in this way, beside a group whose last request took so long.
+fn gates_beside(
+    how: Drains,
+    request_us: u64,
+    executes_until: u64,
+    pool_with_short: Option<bool>,
+) -> Vec<(u64, Vec<u64>)> {
     let mut w = World::new("hpf");
     let pool = pool_with_short.map(|_| PoolId(7));
     let low = |id| GroupSpec { pool, ..g(id, -128) };
@@ -376,16 +381,22 @@ fn gates_beside(how: Drains, executes_until: u64, pool_with_short: Option<bool>)
         w.send(Event::Drains(GroupId(3), if short { Drains::InSlices } else { Drains::ByItself }));
         w.ready(3);
     }
-    w.sims.get_mut(&1).unwrap().executes_until = executes_until;
+    if request_us > 0 {
+        w.ready(2);
+        w.run(request_us);
+        w.send(Event::Idle(GroupId(2)));
+    }
+    let start = w.now;
+    w.sims.get_mut(&1).unwrap().executes_until = start + executes_until;
     w.send(Event::Drains(GroupId(1), how));
     w.ready(1);
-    w.run(10_000);
+    w.run(start + 10_000);
     w.ready(2);
     // As where gates on the device are taken to hold it at once.
     [1, 3].into_iter().for_each(|id| w.send(Event::Drained(GroupId(id))));
     let mut seen = Vec::new();
     for now in (10_000..60_000).step_by(50) {
-        w.run(now);
+        w.run(start + now);
         if seen.last().is_none_or(|(_, open)| *open != w.open()) {
             seen.push((now, w.open()));
         }
@@ -401,11 +412,12 @@ fn what_a_suspended_group_has_in_flight_for_long_gets_the_device_for_a_moment() 
 
 #[test]
 fn work_that_gets_nowhere_in_slices_ends_before_others_begin_and_they_wait_once() {
-    let seen = gates_beside(Drains::First, 16_000, None);
+    let seen = gates_beside(Drains::First, 30_000, 16_000, None);
     assert_eq!(seen, [(10_000, vec![2]), (10_100, vec![]), (16_000, vec![2])], "until it has ended");
-    let seen = gates_beside(Drains::First, 60_000, None);
+    let seen = gates_beside(Drains::First, 30_000, 60_000, None);
     assert_eq!(seen, [(10_000, vec![2]), (10_100, vec![]), (22_100, vec![2])], "12 ms, and not again");
-    assert_eq!(gates_beside(Drains::ByItself, 60_000, None), [(10_000, vec![2])]);
+    assert_eq!(gates_beside(Drains::First, 5_000, 60_000, None), three_moments(), "a short request would double");
+    assert_eq!(gates_beside(Drains::ByItself, 30_000, 60_000, None), [(10_000, vec![2])]);
 }
 
 /// Gates beside work that none of the moments suffices for.

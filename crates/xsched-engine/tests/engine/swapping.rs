@@ -121,7 +121,8 @@ fn an_urgent_program_gets_the_room_of_the_least_urgent_one_at_once() {
     assert_eq!((answer(&mut w, &urgent), ordered(&mut w, &normal)), (Some(false), None));
 }
 
-/// An urgent program begins beside a command of 7 ms that is under way. Returns true if it waits for the command's end first.
+/// An urgent program, whose last request took 30 ms, begins beside a command of 7 ms that is under way. Returns true if it waits for the
+/// command's end first.
 fn waits_for_the_end(away: u64, longest_us: u64, policy: &str) -> bool {
     let mut w = World::with(settings(policy));
     let low = program(&mut w, Class::Low, true, 24 * GIB);
@@ -130,6 +131,9 @@ fn waits_for_the_end(away: u64, longest_us: u64, policy: &str) -> bool {
         w.cuda(client, 0, DEVICE);
         w.queue(client, 0, 0);
     }
+    w.ready(&urgent, 0);
+    w.pass(30_000, |w| w.gets_on(&urgent, 0));
+    w.idle(&urgent, 0);
     low.segment.account(0).away_bytes.store(away, SeqCst);
     low.words(0).longest_us.store(longest_us, SeqCst);
     low.segment.queues[0].fence.store(8, SeqCst);

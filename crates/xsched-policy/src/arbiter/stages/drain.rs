@@ -4,13 +4,13 @@
 //! in which a slice begins, and costs the urgent group two switches of contexts each time. Some commands get nowhere in such a slice. So
 //! where the device still executes something after a while, the more urgent groups pause for a moment, some times for each time that a gate
 //! closes: the work that they have in flight comes first, and may take the whole of such a moment. For work that uses memory of the host,
-//! and advances at the speed of the link, they pause at once, and once.
+//! and advances at the speed of the link, they pause at once, and once, if their requests are long enough for that.
 
 use xsched_proto::trace::Why;
 
 use super::{Round, Stage};
 use crate::arbiter::member::Member;
-use crate::tuning::{DRAIN_FIRST_US, DRAIN_PATIENCE_US, DRAIN_POLL_US, DRAIN_US, DRAINS};
+use crate::tuning::{DRAIN_FIRST_BURST_US, DRAIN_FIRST_US, DRAIN_PATIENCE_US, DRAIN_POLL_US, DRAIN_US, DRAINS};
 use crate::{Drains, Micros, PoolId, Verdict};
 
 /// State of one group that leaves the device.
@@ -18,6 +18,8 @@ use crate::{Drains, Micros, PoolId, Verdict};
 pub(in crate::arbiter) struct Drain {
     /// See [`crate::Event::Drains`].
     pub(in crate::arbiter) how: Drains,
+    /// The others' pause begins with the closing of the gate, and is the only one.
+    at_once: bool,
     /// True if the device executes work of this group, as of the last poll since its gate closed; none = not polled yet.
     pub(in crate::arbiter) executes: Option<bool>,
     /// End of the pause of the others; past once they have paused for the last time.
@@ -50,16 +52,16 @@ impl Drain {
 
     /// Begin of the next pause of the others.
     fn begins(&self, closed_at: Micros) -> Micros {
-        match self.how {
-            Drains::First => closed_at,
-            _ if self.vain == 0 => closed_at + DRAIN_PATIENCE_US,
+        match self.vain {
+            _ if self.at_once => closed_at,
+            0 => closed_at + DRAIN_PATIENCE_US,
             _ => self.again_at,
         }
     }
 
     /// Length of a pause, and number of pauses.
     fn pauses(&self) -> (Micros, u32) {
-        if self.how == Drains::First { (DRAIN_FIRST_US, 1) } else { (DRAIN_US, DRAINS) }
+        if self.at_once { (DRAIN_FIRST_US, 1) } else { (DRAIN_US, DRAINS) }
     }
 
     /// Continues the drain of a group whose gate closed at `closed_at`. Returns the time of the next poll, and true if all others pause
@@ -106,6 +108,8 @@ impl Stage for DrainStage {
         // A job that pauses on one device has its groups on others wait, too.
         let spans = runners().any(|m| m.job.spanning.is_some());
         let most_urgent = runners().map(|m| m.group.priority).max().filter(|_| !spans);
+        let of_most_urgent = || runners().filter(|m| Some(m.group.priority) == most_urgent);
+        let requests_are_long = of_most_urgent().all(|m| m.burst >= DRAIN_FIRST_BURST_US);
         // Beside a long command of the same pool nothing ends soon, whichever groups pause.
         let long =
             members.iter().filter(|m| m.group.ready && m.drain.how == Drains::ByItself).filter_map(|m| m.group.pool);
@@ -120,6 +124,9 @@ impl Stage for DrainStage {
             }
             if !leaves || most_urgent.is_none_or(|priority| priority <= m.group.priority) {
                 continue;
+            }
+            if m.drain.until.is_none() {
+                m.drain.at_once = m.drain.how == Drains::First && requests_are_long;
             }
             let closed_at = if m.group.granted { now } else { m.gate.closed_at };
             let Some((poll, others_pause)) = m.drain.go_on(now, closed_at) else { continue };
