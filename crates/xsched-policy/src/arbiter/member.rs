@@ -32,8 +32,6 @@ pub(super) struct Member {
     pub(super) wait: Wait,
     /// State of the drain stage.
     pub(super) drain: Drain,
-    /// Time for which the group last wanted the device, until it was idle.
-    pub(super) burst: Micros,
     /// The policy prefers this group to others of its priority because it pauses.
     pub(super) interactive: bool,
     /// The evenness stage keeps this group off the device, though the policy would let it run.
@@ -98,7 +96,6 @@ impl Member {
             watch: Watch { progress_at: now, ..Watch::default() },
             wait: Wait::default(),
             drain: Drain::default(),
-            burst: 0,
             interactive: false,
             paced: false,
             yields: false,
@@ -118,7 +115,7 @@ impl Member {
     pub(super) fn idle(&mut self, now: Micros) {
         if std::mem::take(&mut self.group.ready) {
             self.group.idle_since = Some(now);
-            self.burst = now.saturating_sub(self.group.ready_since);
+            self.drain.request_ends(now.saturating_sub(self.group.ready_since));
         }
         self.group.busy = false;
         self.gate.running_since = None;

@@ -10,7 +10,7 @@ use xsched_proto::trace::Why;
 
 use super::{Round, Stage};
 use crate::arbiter::member::Member;
-use crate::tuning::{DRAIN_FIRST_BURST_US, DRAIN_FIRST_US, DRAIN_PATIENCE_US, DRAIN_POLL_US, DRAIN_US, DRAINS};
+use crate::tuning::{DRAIN_FIRST_REQUEST_US, DRAIN_FIRST_US, DRAIN_PATIENCE_US, DRAIN_POLL_US, DRAIN_US, DRAINS};
 use crate::{Drains, Micros, PoolId, Verdict};
 
 /// State of one group that leaves the device.
@@ -25,8 +25,10 @@ pub(in crate::arbiter) struct Drain {
     /// End of the pause of the others; past once they have paused for the last time.
     until: Option<Micros>,
     /// Pauses that did not suffice, and the begin of the next one after them.
-    vain: u32,
+    vain: u8,
     again_at: Micros,
+    /// Time for which the group last wanted the device, until it was idle, in µs.
+    request_us: u32,
 }
 
 /// The drains of one device.
@@ -46,8 +48,14 @@ pub(in crate::arbiter) fn is_due(m: &Member, now: Micros) -> bool {
 }
 
 impl Drain {
-    fn of(how: Drains) -> Drain {
-        Drain { how, ..Drain::default() }
+    /// The group has been idle since it wanted the device for so long.
+    pub(in crate::arbiter) fn request_ends(&mut self, after: Micros) {
+        self.request_us = u32::try_from(after).unwrap_or(u32::MAX);
+    }
+
+    /// State of a group that does not leave the device.
+    fn at_rest(&self) -> Drain {
+        Drain { how: self.how, request_us: self.request_us, ..Drain::default() }
     }
 
     /// Begin of the next pause of the others.
@@ -60,7 +68,7 @@ impl Drain {
     }
 
     /// Length of a pause, and number of pauses.
-    fn pauses(&self) -> (Micros, u32) {
+    fn pauses(&self) -> (Micros, u8) {
         if self.at_once { (DRAIN_FIRST_US, 1) } else { (DRAIN_US, DRAINS) }
     }
 
@@ -76,7 +84,7 @@ impl Drain {
                 let until = *self.until.get_or_insert(now + length);
                 if until <= now && self.vain + 1 < count {
                     let again_at = now + DRAIN_PATIENCE_US;
-                    *self = Drain { vain: self.vain + 1, again_at, ..Drain::of(self.how) };
+                    *self = Drain { vain: self.vain + 1, again_at, ..self.at_rest() };
                     return Some((again_at, false));
                 }
                 (until.min(now + DRAIN_POLL_US), now < until)
@@ -109,7 +117,7 @@ impl Stage for DrainStage {
         let spans = runners().any(|m| m.job.spanning.is_some());
         let most_urgent = runners().map(|m| m.group.priority).max().filter(|_| !spans);
         let of_most_urgent = || runners().filter(|m| Some(m.group.priority) == most_urgent);
-        let requests_are_long = of_most_urgent().all(|m| m.burst >= DRAIN_FIRST_BURST_US);
+        let requests_are_long = of_most_urgent().all(|m| m.drain.request_us >= DRAIN_FIRST_REQUEST_US);
         // Beside a long command of the same pool nothing ends soon, whichever groups pause.
         let long =
             members.iter().filter(|m| m.group.ready && m.drain.how == Drains::ByItself).filter_map(|m| m.group.pool);
@@ -120,7 +128,7 @@ impl Stage for DrainStage {
             let ends = m.drain.how != Drains::ByItself && m.group.pool.is_none_or(|pool| !long.contains(&pool));
             let leaves = ends && !m.yields && m.job.spanning.is_none() && m.group.ready && !verdict.run;
             if !leaves || m.group.granted {
-                m.drain = Drain::of(m.drain.how);
+                m.drain = m.drain.at_rest();
             }
             if !leaves || most_urgent.is_none_or(|priority| priority <= m.group.priority) {
                 continue;

@@ -17,6 +17,8 @@ use super::{counts, touches};
 use crate::lock::Lock;
 use crate::process;
 
+/// Errors of calls that an active capture forbids: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and those after it.
+const OF_CAPTURES: std::ops::RangeInclusive<i32> = 900..=908;
 /// Longest sleep of a thread at the latch, in ns. The mover wakes it.
 const SLEEP_NS: u64 = 100_000_000;
 
@@ -85,7 +87,8 @@ impl Movable {
     /// Checks after an error whether the context is lost. Nothing can touch memory in such a context: its commands are refused, and none is
     /// left on the device.
     pub(super) fn is_lost(&self) -> bool {
-        if self.calls.synchronize_own().is_err() {
+        let fails = || self.calls.synchronize_own().is_err_and(|error| !OF_CAPTURES.contains(&error));
+        if fails() && fails() {
             self.lost.store(true, Release);
         }
         self.lost.load(Acquire)
