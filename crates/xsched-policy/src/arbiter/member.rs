@@ -115,7 +115,8 @@ impl Member {
     pub(super) fn idle(&mut self, now: Micros) {
         if std::mem::take(&mut self.group.ready) {
             self.group.idle_since = Some(now);
-            self.drain.request_ends(now.saturating_sub(self.group.ready_since));
+            let request_us = now.saturating_sub(self.group.ready_since);
+            self.drain.request_us = u32::try_from(request_us).unwrap_or(u32::MAX);
         }
         self.group.busy = false;
         self.gate.running_since = None;

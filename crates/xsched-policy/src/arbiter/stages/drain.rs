@@ -28,7 +28,7 @@ pub(in crate::arbiter) struct Drain {
     vain: u8,
     again_at: Micros,
     /// Time for which the group last wanted the device, until it was idle, in µs.
-    request_us: u32,
+    pub(in crate::arbiter) request_us: u32,
 }
 
 /// The drains of one device.
@@ -48,11 +48,6 @@ pub(in crate::arbiter) fn is_due(m: &Member, now: Micros) -> bool {
 }
 
 impl Drain {
-    /// The group has been idle since it wanted the device for so long.
-    pub(in crate::arbiter) fn request_ends(&mut self, after: Micros) {
-        self.request_us = u32::try_from(after).unwrap_or(u32::MAX);
-    }
-
     /// State of a group that does not leave the device.
     fn at_rest(&self) -> Drain {
         Drain { how: self.how, request_us: self.request_us, ..Drain::default() }
