@@ -103,10 +103,16 @@ pub(crate) fn stay_off() {
     OWN.stage.store(OFF, Release);
 }
 
+/// Reports whether this process's memory is a copy, and no handler of `fork` has run in it.
+#[inline]
+pub(crate) fn is_untold_copy() -> bool {
+    OWN.stage.load(Acquire) == UNTOUCHED && BEGUN.load(Acquire)
+}
+
 /// Leaves this process unscheduled if its memory is a copy and no handler of `fork` has run in it.
 #[inline]
 pub(crate) fn leave_unless_ours(occasion: Occasion) {
-    if OWN.stage.load(Acquire) == UNTOUCHED && BEGUN.load(Acquire) {
+    if is_untold_copy() {
         leave(occasion);
     }
 }

@@ -15,7 +15,7 @@ use super::calls::{Calls, Handle};
 use super::drainer::Drain;
 use super::{counts, touches};
 use crate::lock::Lock;
-use crate::process;
+use crate::{process, stage};
 
 /// Errors of calls that an active capture forbids: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and those after it.
 const OF_CAPTURES: std::ops::RangeInclusive<i32> = 900..=908;
@@ -141,7 +141,9 @@ const LOOKS: u32 = 2_000;
 /// memory stays where the program's own handlers reach it.
 pub(super) extern "C" fn at_exit() {
     let _ = std::panic::catch_unwind(|| {
-        let Some(movable) = movable() else { return };
+        // A child without handlers of `fork` has no mover to wait for.
+        let is_ours = !stage::is_untold_copy() && process::running().is_some();
+        let Some(movable) = movable().filter(|_| is_ours) else { return };
         movable.stays.store(true, Release);
         movable.latch.open_for_good();
         movable.latch.wake_mover();
