@@ -154,6 +154,14 @@ impl Runtime {
         self.memory.has_daemon() && !self.port.is_over()
     }
 
+    /// Tells the daemon that the first piece of memory has left by the order of this number.
+    pub fn memory_leaving(&self, number: u32) {
+        if self.memory_is_arbitrated() {
+            self.send(ClientMsg::MemoryLeaving { number });
+            let _ = self.port.ring_agent();
+        }
+    }
+
     /// Tells the daemon that memory has moved, or the reason why it has not. `number` is that of the order; 0 = there was none.
     pub fn memory_moved(&self, slot: u16, number: u32, why: Option<String>) {
         if self.memory_is_arbitrated() {

@@ -81,7 +81,8 @@ impl<M: Memory> Engine<M> {
         }
         let (since_ns, until_ns) = (self.now_ns, self.now_ns + MOVE_NS);
         self.change_off(id, |program| {
-            program.moving = Some(Move { order, open, command, since_ns, until_ns, was, held: 0, why: None })
+            program.moving =
+                Some(Move { order, open, command, since_ns, until_ns, was, held: 0, has_begun: false, why: None });
         });
     }
 

@@ -100,6 +100,10 @@ impl<M: Memory> Engine<M> {
             }
             Message::MemoryMeasure { slot, number } => self.ask_measure((id, slot), number),
             Message::MemoryRefused { slot, bytes, by_driver } => self.memory_refused((id, slot), bytes, by_driver),
+            Message::MemoryLeaving { number } => {
+                self.memory_leaving(id, number);
+                Ok(())
+            }
             Message::MemoryMoved { number, why } => {
                 self.memory_moved(id, number, why);
                 Ok(())

@@ -187,6 +187,11 @@ pub enum Message {
         /// True if the driver has refused it.
         by_driver: bool,
     },
+    /// Memory of the program leaves in pieces, of which the first has left.
+    MemoryLeaving {
+        /// Number of the order.
+        number: u32,
+    },
     /// Memory of the program has moved, or has not for this reason.
     MemoryMoved {
         /// Number of the order; 0 = there was none.

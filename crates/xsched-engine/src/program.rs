@@ -100,6 +100,8 @@ pub struct Move {
     pub(crate) was: String,
     /// Memory on the device before, in bytes.
     pub(crate) held: u64,
+    /// A piece of the memory has left, and the others follow.
+    pub(crate) has_begun: bool,
     /// Reason for which a device's memory has not moved.
     pub(crate) why: Option<String>,
 }

@@ -191,6 +191,10 @@ impl<M: Memory> Engine<M> {
         if self.settings.memory.stays || want.part {
             return Decision::Refused;
         }
+        if want.returns && needed <= self.leaving_by((id, want.slot), |moving| moving.has_begun) {
+            // It comes in pieces, for each of which the program asks: while one's memory leaves, the other's comes.
+            return self.grant(id, want);
+        }
         let gifts = self.gifts(id, want, needed, leaving);
         // No program leaves in vain.
         if gifts.bytes >= needed {
@@ -240,7 +244,10 @@ impl<M: Memory> Engine<M> {
         if want.refused {
             self.wants.promise(id, device, self.now_ns + PROMISE_NS);
         }
-        if let Some(program) = self.programs.get_mut(&id).filter(|_| want.returns) {
+        let now_ns = self.now_ns;
+        let is_piece = |coming: &Coming| want.part && coming.slot == want.slot && coming.until_ns > now_ns;
+        let program = self.programs.get_mut(&id).filter(|program| !program.coming.as_ref().is_some_and(is_piece));
+        if let Some(program) = program.filter(|_| want.returns) {
             let until_ns = self.now_ns + turn_ns(want.bytes, 0);
             program.coming = Some(Coming { slot: want.slot, bytes: want.bytes, until_ns });
             program.in_since_ns = self.now_ns;
@@ -332,10 +339,15 @@ impl<M: Memory> Engine<M> {
 
     /// Bytes that are about to leave the device of a program.
     fn leaving(&self, asker: HolderId) -> u64 {
+        self.leaving_by(asker, |_| true)
+    }
+
+    /// Bytes that leave the device of a program by such moves.
+    fn leaving_by(&self, asker: HolderId, which: impl Fn(&Move) -> bool) -> u64 {
         let Some(own) = self.ledger.get(asker) else { return 0 };
         let leaves = |id: u64, movable: u64| {
             let moving = self.programs.get(&id).and_then(|program| program.moving.as_ref());
-            let moving = moving.filter(|moving| moving.until_ns > self.now_ns && !self.is_silent(id));
+            let moving = moving.filter(|moving| moving.until_ns > self.now_ns && !self.is_silent(id) && which(moving));
             moving.map_or(0, |moving| moving.leaving_bytes(movable))
         };
         let others = self.ledger.on(own.device()).filter(|(id, _)| id.0 != asker.0);
@@ -352,8 +364,18 @@ impl<M: Memory> Engine<M> {
         if let Some(program) = self.programs.get_mut(&id) {
             let was = String::new();
             program.coming = None;
+            let (open, has_begun) = (vec![number], false);
             program.moving =
-                Some(Move { order, open: vec![number], command: None, since_ns, until_ns, was, held, why: None });
+                Some(Move { order, open, command: None, since_ns, until_ns, was, held, has_begun, why: None });
+        }
+    }
+
+    /// Memory of a program leaves in pieces from now on.
+    pub(crate) fn memory_leaving(&mut self, id: u64, number: u32) {
+        let moving = self.programs.get_mut(&id).and_then(|program| program.moving.as_mut());
+        if let Some(moving) = moving.filter(|moving| moving.open.contains(&number)) {
+            moving.has_begun = true;
+            self.settle_wants();
         }
     }
 

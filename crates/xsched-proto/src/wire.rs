@@ -169,7 +169,7 @@ pub enum ClientMsg {
         refused: bool,
         /// True for memory of the process that has left the device and is to come back.
         returns: bool,
-        /// True for a part of such memory, without which the process goes on: the answer comes at once, and nobody leaves for it.
+        /// True for a part of such memory, for which the process asks again: the answer comes at once, and nobody leaves for it.
         part: bool,
     },
     /// The program wants to know what it holds of a device: the driver's own figure of it is to be taken into account. Answered by
@@ -188,6 +188,12 @@ pub enum ClientMsg {
         bytes: u64,
         /// True if the driver has refused it; false for a limit or a reserve.
         by_driver: bool,
+    },
+    /// A piece of the memory has left as [`DaemonMsg::MemoryMove`] orders, and the others follow one after the other. The words of the slot
+    /// are up to date.
+    MemoryLeaving {
+        /// Number of the order.
+        number: u32,
     },
     /// Answer to [`DaemonMsg::MemoryMove`], and news of a move that nobody ordered. The words of the slot are up to date.
     MemoryMoved {

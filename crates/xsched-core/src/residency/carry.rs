@@ -22,6 +22,8 @@ pub struct Stored<H> {
 pub trait Driver {
     /// Handle of physical memory.
     type Handle: Copy + Eq + core::fmt::Debug;
+    /// Place in the order of the copies.
+    type Mark;
     /// Reason of a refusal.
     type Error;
 
@@ -37,6 +39,10 @@ pub trait Driver {
     fn unmap(&mut self, at: u64, bytes: u64) -> Result<(), Self::Error>;
     /// Enqueues a copy between two mapped addresses.
     fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), Self::Error>;
+    /// Marks the copies that were enqueued so far.
+    fn mark(&mut self) -> Result<Self::Mark, Self::Error>;
+    /// Waits for the copies before a mark.
+    fn reach(&mut self, mark: Self::Mark) -> Result<(), Self::Error>;
     /// Waits for all copies.
     fn finish(&mut self) -> Result<(), Self::Error>;
     /// Takes memory from the store.
@@ -44,6 +50,30 @@ pub trait Driver {
     /// Gives memory back to the store.
     fn give(&mut self, stored: Stored<Self::Handle>, bytes: u64);
 }
+
+/// Room on the device while a move is under way. Memory leaves and comes back in pieces, so that another program's can come while one's
+/// leaves: both directions of the link are in use then.
+pub trait Room<E> {
+    /// So many bytes have left the device, and others may take them.
+    fn left(&mut self, bytes: u64);
+    /// So many bytes are about to come to the device, of `all` that the move brings there. Waits until there is room.
+    ///
+    /// # Errors
+    /// There is no room.
+    fn comes(&mut self, bytes: u64, all: u64) -> Result<(), E>;
+}
+
+/// Room that nobody else waits for or gives.
+impl<E> Room<E> for () {
+    fn left(&mut self, _: u64) {}
+
+    fn comes(&mut self, _: u64, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+/// Least size of a piece, but for the last one, in bytes: some ms of copies, beside which the calls for a piece take little time.
+const PIECE: u64 = 256 << 20;
 
 /// Backing of a chunk's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,6 +212,15 @@ impl<H: Copy> Chunk<H> {
         allowed
     }
 
+    /// Releases memory of the device that it does not use: from then on others may have it.
+    fn release_unused<D: Driver<Handle = H>>(&mut self, driver: &mut D) -> Result<(), D::Error> {
+        if let (Mapped::Nothing | Mapped::Host, Some(handle)) = (self.mapped, self.device) {
+            driver.release(handle)?;
+            self.device = None;
+        }
+        Ok(())
+    }
+
     fn hide<D: Driver<Handle = H>>(&mut self, driver: &mut D) -> Result<(), D::Error> {
         if self.mapped != Mapped::Nothing {
             driver.unmap(self.at, self.bytes)?;
@@ -317,7 +356,7 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
         let mut goes = which.iter();
         let some: Vec<Chunk<H>> = self.chunks.extract_if(.., |_| goes.next() == Some(&true)).collect();
         let mut rest = std::mem::replace(&mut self.chunks, some).into_iter();
-        let moved = self.carry(driver, to);
+        let moved = self.carry(driver, &mut (), to);
         let mut gone = std::mem::take(&mut self.chunks).into_iter();
         self.chunks = which.iter().filter_map(|goes| if *goes { gone.next() } else { rest.next() }).collect();
         self.chunks.extend(rest);
@@ -325,13 +364,17 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
     }
 
     /// Moves all memory. No thread may touch it meanwhile, and the device must have executed all that does.
-    pub fn carry<D: Driver<Handle = H>>(&mut self, driver: &mut D, to: Place) -> Moved<D::Error> {
+    pub fn carry<D: Driver<Handle = H>>(
+        &mut self,
+        driver: &mut D,
+        room: &mut impl Room<D::Error>,
+        to: Place,
+    ) -> Moved<D::Error> {
         self.unreleased.retain(|&handle| driver.release(handle).is_err());
         let before = self.chunks.clone();
         let result = match to {
-            Place::Away => self.leave(driver),
-            Place::Host => self.leave(driver).and_then(|()| self.show_all_host(driver)),
-            Place::Device => self.come_back(driver),
+            Place::Away | Place::Host => self.leave(driver, room, to),
+            Place::Device => self.come_back(driver, room),
         };
         match result {
             Ok(()) if to == Place::Device => self.empty_store(driver),
@@ -339,52 +382,120 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
             Err(_) => self.undo(driver, &before),
         }
         let mut error = result.err();
-        // Last of all: memory that is released is someone else's.
         for chunk in &mut self.chunks {
-            let unused = matches!(chunk.mapped, Mapped::Nothing | Mapped::Host);
-            let Some(handle) = chunk.device.take_if(|_| unused) else { continue };
-            if let Err(refusal) = driver.release(handle) {
-                self.unreleased.push(handle);
+            if let Err(refusal) = chunk.release_unused(driver) {
+                self.unreleased.extend(chunk.device.take());
                 error.get_or_insert(refusal);
             }
         }
         Moved { place: self.place(), error }
     }
 
-    /// Copies to the store what is not there, and takes all mappings away.
-    fn leave<D: Driver<Handle = H>>(&mut self, driver: &mut D) -> Result<(), D::Error> {
+    /// Numbers of chunks in pieces that move one after the other.
+    fn pieces(&self, which: impl Fn(&Chunk<H>) -> bool) -> Vec<Vec<usize>> {
+        let mut pieces: Vec<Vec<usize>> = Vec::new();
+        let mut bytes = PIECE;
+        for (n, chunk) in self.chunks.iter().enumerate().filter(|(_, chunk)| which(chunk)) {
+            if bytes >= PIECE {
+                pieces.push(Vec::new());
+                bytes = 0;
+            }
+            bytes += chunk.bytes;
+            pieces.last_mut().expect("one was begun").push(n);
+        }
+        pieces
+    }
+
+    fn bytes_of(&self, piece: &[usize]) -> u64 {
+        piece.iter().map(|&n| self.chunks[n].bytes).sum()
+    }
+
+    /// Copies to the store what is not there, and takes all mappings away or maps the store. A piece that has been copied is released while
+    /// the next ones are copied.
+    fn leave<D: Driver<Handle = H>>(
+        &mut self,
+        driver: &mut D,
+        room: &mut impl Room<D::Error>,
+        to: Place,
+    ) -> Result<(), D::Error> {
+        // Host memory is what lacks most often, so all of it is taken before the first piece is released.
         for chunk in self.chunks.iter_mut().filter(|chunk| chunk.mapped == Mapped::Device) {
-            let stored = driver.take(chunk.bytes)?;
-            chunk.store = Some(stored);
-            self.copies = true;
-            driver.copy(stored.at, chunk.at, chunk.bytes)?;
+            chunk.store = Some(driver.take(chunk.bytes)?);
         }
-        self.finish(driver)?;
-        self.chunks.iter_mut().try_for_each(|chunk| chunk.hide(driver))
-    }
-
-    fn show_all_host<D: Driver<Handle = H>>(&mut self, driver: &mut D) -> Result<(), D::Error> {
-        self.chunks.iter_mut().try_for_each(|chunk| chunk.show_host(driver))
-    }
-
-    /// Makes memory on the device for all chunks that have none, maps it and fills it.
-    fn come_back<D: Driver<Handle = H>>(&mut self, driver: &mut D) -> Result<(), D::Error> {
-        for chunk in self.chunks.iter_mut().filter(|chunk| chunk.device.is_none()) {
-            chunk.device = Some(driver.create(chunk.at, chunk.bytes)?);
+        let pieces = self.pieces(|chunk| chunk.mapped == Mapped::Device);
+        let mut marks = Vec::new();
+        for piece in &pieces {
+            for chunk in piece.iter().map(|&n| &self.chunks[n]) {
+                let Some(stored) = chunk.store else { continue };
+                self.copies = true;
+                driver.copy(stored.at, chunk.at, chunk.bytes)?;
+            }
+            marks.push(driver.mark()?);
         }
-        for chunk in self.chunks.iter_mut().filter(|chunk| !matches!(chunk.mapped, Mapped::Device | Mapped::Empty)) {
+        for (piece, mark) in pieces.iter().zip(marks) {
+            driver.reach(mark)?;
+            for &n in piece {
+                self.chunks[n].hide(driver)?;
+            }
+            // Memory that the driver does not take back is tried again when all has left.
+            let left = |&&n: &&usize| self.chunks[n].release_unused(driver).is_ok();
+            let left: Vec<usize> = piece.iter().filter(left).copied().collect();
+            room.left(self.bytes_of(&left));
+        }
+        self.copies = false;
+        for chunk in self.chunks.iter_mut().filter(|chunk| to == Place::Away || chunk.mapped != Mapped::Host) {
             chunk.hide(driver)?;
-            chunk.show_device(driver, Mapped::Empty)?;
+            if to == Place::Host {
+                chunk.show_host(driver)?;
+            }
         }
-        for chunk in self.chunks.iter().filter(|chunk| chunk.mapped == Mapped::Empty) {
-            let Some(stored) = chunk.store else { continue };
-            self.copies = true;
-            driver.copy(chunk.at, stored.at, chunk.bytes)?;
+        Ok(())
+    }
+
+    /// Makes memory on the device for all chunks that have none, maps it and fills it. A piece is copied while memory is made for the next.
+    fn come_back<D: Driver<Handle = H>>(
+        &mut self,
+        driver: &mut D,
+        room: &mut impl Room<D::Error>,
+    ) -> Result<(), D::Error> {
+        let all = self.away_bytes();
+        for piece in self.pieces(|chunk| !matches!(chunk.mapped, Mapped::Device)) {
+            let lacking = piece.iter().copied().filter(|&n| self.chunks[n].device.is_none()).collect::<Vec<_>>();
+            if !lacking.is_empty() {
+                room.comes(self.bytes_of(&lacking), all)?;
+            }
+            for n in piece {
+                let chunk = &mut self.chunks[n];
+                if chunk.device.is_none() {
+                    chunk.device = Some(driver.create(chunk.at, chunk.bytes)?);
+                }
+                if chunk.mapped != Mapped::Empty {
+                    chunk.hide(driver)?;
+                    chunk.show_device(driver, Mapped::Empty)?;
+                }
+                let Some(stored) = chunk.store else { continue };
+                self.copies = true;
+                driver.copy(chunk.at, stored.at, chunk.bytes)?;
+            }
         }
         self.finish(driver)?;
         for chunk in self.chunks.iter_mut().filter(|chunk| chunk.mapped == Mapped::Empty) {
             chunk.mapped = Mapped::Device;
         }
+        Ok(())
+    }
+
+    /// Makes memory on the device for a chunk that is in the store, and fills it.
+    fn refill<D: Driver<Handle = H>>(&mut self, driver: &mut D, n: usize) -> Result<(), D::Error> {
+        let chunk = &mut self.chunks[n];
+        let Some(stored) = chunk.store else { return Ok(()) };
+        chunk.device = Some(driver.create(chunk.at, chunk.bytes)?);
+        chunk.hide(driver)?;
+        chunk.show_device(driver, Mapped::Empty)?;
+        self.copies = true;
+        driver.copy(chunk.at, stored.at, chunk.bytes)?;
+        self.finish(driver)?;
+        self.chunks[n].mapped = Mapped::Device;
         Ok(())
     }
 
@@ -407,9 +518,20 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
 
     /// Brings every chunk back to what it was before, or to host memory.
     fn undo<D: Driver<Handle = H>>(&mut self, driver: &mut D, before: &[Chunk<H>]) {
-        if (0..TRIES).all(|_| self.finish(driver).is_err()) {
+        let mut have_ended = (0..TRIES).any(|_| self.finish(driver).is_ok());
+        let mut before = before.to_vec();
+        for (n, before) in before.iter_mut().enumerate() {
+            if have_ended && before.mapped == Mapped::Device && self.chunks[n].device.is_none() {
+                // Its memory was released, and others may have it.
+                if self.refill(driver, n).is_err() {
+                    before.mapped = Mapped::Host;
+                    have_ended = (0..TRIES).any(|_| self.finish(driver).is_ok());
+                }
+            }
+        }
+        if !have_ended {
             // A context whose copies do not end has failed for good. Nothing that a copy may touch is unmapped or used again.
-            for (chunk, before) in self.chunks.iter_mut().zip(before) {
+            for (chunk, before) in self.chunks.iter_mut().zip(&before) {
                 if before.mapped == Mapped::Device && chunk.mapped == Mapped::Device {
                     self.unusable.extend(chunk.store.take());
                 }
@@ -417,7 +539,7 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
             return;
         }
         for _ in 0..TRIES {
-            self.chunks.iter_mut().zip(before).for_each(|(chunk, before)| chunk.return_to(driver, before));
+            self.chunks.iter_mut().zip(&before).for_each(|(chunk, before)| chunk.return_to(driver, before));
         }
         self.empty_store(driver);
     }

@@ -270,6 +270,7 @@ impl Server {
             }
             ClientMsg::MemoryMeasure { slot, number } => Message::MemoryMeasure { slot, number },
             ClientMsg::MemoryRefused { slot, bytes, by_driver } => Message::MemoryRefused { slot, bytes, by_driver },
+            ClientMsg::MemoryLeaving { number } => Message::MemoryLeaving { number },
             ClientMsg::MemoryMoved { number, why, .. } => {
                 Message::MemoryMoved { number, why: why.map(|why| said(&why)) }
             }

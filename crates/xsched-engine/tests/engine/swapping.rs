@@ -488,6 +488,48 @@ fn no_memory_leaves_beyond_the_limits_of_the_host_store() {
 }
 
 #[test]
+fn memory_comes_back_in_pieces_while_the_one_before_leaves_in_pieces() {
+    let mut w = world();
+    let first = program(&mut w, Class::Low, true, 20 * GIB);
+    let second = program(&mut w, Class::Low, true, 0);
+    second.segment.account(0).away_bytes.store(20 * GIB, SeqCst);
+    let third = program(&mut w, Class::Low, true, 0);
+    third.segment.account(0).away_bytes.store(GIB, SeqCst);
+    later(&mut w, 60 * SECOND_NS);
+    ask(&mut w, &second, 20 * GIB, false, true);
+    let (number, order) = ordered(&mut w, &first).expect("its turn is over");
+    assert_eq!((order, answer(&mut w, &second)), (MemoryOrder::Leave, None));
+    let piece = |w: &mut World| {
+        w.effects.clear();
+        let ask = Message::MemoryAsk { slot: 0, number: 7, bytes: 5 * GIB, refused: false, returns: true, part: true };
+        w.say(&second, ask);
+        answer(w, &second) == Some(true) && second.segment.account(0).take(5 * GIB)
+    };
+    let leave = |bytes: u64| {
+        let words = first.segment.account(0);
+        words.give(bytes);
+        words.away_bytes.fetch_add(bytes, SeqCst);
+        words.movable_bytes.fetch_sub(bytes, SeqCst);
+    };
+    // The first piece has left: the other one is granted all, which it cannot have at once.
+    leave(2 * GIB);
+    w.effects.clear();
+    w.say(&first, Message::MemoryLeaving { number });
+    assert_eq!((answer(&mut w, &second), second.segment.account(0).take(20 * GIB)), (Some(true), false));
+    assert_eq!([piece(&mut w), piece(&mut w), piece(&mut w)], [true, true, false], "10 GiB were free, and 2 have left");
+    // Nobody else is let in between: memory that comes back waits until the second program's is there.
+    w.effects.clear();
+    ask(&mut w, &third, GIB, false, true);
+    assert_eq!(answer(&mut w, &third), None);
+    leave(4 * GIB);
+    assert_eq!([piece(&mut w), piece(&mut w)], [true, false]);
+    leave(14 * GIB);
+    w.say(&first, Message::MemoryMoved { number, why: None });
+    assert!(piece(&mut w), "the last of its 20 GiB");
+    assert_eq!(second.segment.account(0).used_bytes.load(SeqCst), 20 * GIB);
+}
+
+#[test]
 fn programs_of_one_command_share_the_room_of_the_host_store() {
     let mut w = world();
     limit_host(&mut w, 15);

@@ -182,7 +182,8 @@ fn suspended_at(
 /// Gathers the future, from now on. A signal, or the loss of the daemon, ends it early: what was gathered by then is kept.
 fn gather_for(connection: &Connection, time: Duration, json: bool) -> Result<Gathered> {
     let ended = stop_on_signals()?;
-    let (begin, asked_us) = (Instant::now(), monotonic_us());
+    let asked_us = monotonic_us();
+    let begin = Instant::now();
     let (mut groups, mut records, mut next) = (BTreeMap::new(), Vec::new(), 0);
     let (mut from_us, mut to_us, mut failure) = (asked_us, None, None);
     let (_, present, _) = ask(connection, 0, asked_us)?;

@@ -151,6 +151,7 @@ fn largest_of_program(kind: &str) -> Option<ClientMsg> {
         },
         "MemoryMeasure" => ClientMsg::MemoryMeasure { slot: 15, number: u32::MAX },
         "MemoryRefused" => ClientMsg::MemoryRefused { slot: 15, bytes: u64::MAX, by_driver: true },
+        "MemoryLeaving" => ClientMsg::MemoryLeaving { number: u32::MAX },
         "MemoryMoved" => ClientMsg::MemoryMoved { slot: 15, number: u32::MAX, why: Some(text(LONG)) },
         other => panic!("{other}: add the largest legal message of this kind"),
     })

@@ -10,8 +10,6 @@ use super::{device, driver};
 use crate::platform::shared::memory::account;
 use crate::process;
 
-/// Most questions for memory that comes back: what the daemon grants may go to a program that attaches before it is taken.
-const CLAIMS: usize = 3;
 /// Part of a device that stays free beside memory that comes back: the program to which it was lent may need a little more.
 const SPARE_PARTS: u64 = 64;
 
@@ -20,36 +18,39 @@ pub(in super::super) fn slot_of(number: CUdevice) -> Option<u16> {
     device::slot_of(number)
 }
 
-/// Counts memory that comes back. The daemon says when there is room: others may be before. `refused`: the driver had none. Gives the
-/// wait up once `stop` returns true.
+/// Counts memory that comes back, and returns the bytes that it has counted. The daemon says when there is room: others may be before.
+/// 0: there will be room for one piece after the other, each to be claimed by [`claim_piece`]. `refused`: the driver had none. Gives the wait
+/// up once `stop` returns true.
 ///
 /// # Errors
 /// Holders of the room, in one line, if there is none.
-pub(in super::super) fn claim(slot: u16, bytes: u64, refused: bool, stop: impl Fn() -> bool) -> Result<(), String> {
-    let Some(words) = account::words(slot) else { return Ok(()) };
+pub(in super::super) fn claim(slot: u16, bytes: u64, refused: bool, stop: impl Fn() -> bool) -> Result<u64, String> {
+    let Some(words) = account::words(slot) else { return Ok(bytes) };
     let room = Room { refused, returns: true, part: false };
-    let mut why = None;
-    for _ in 0..CLAIMS {
-        let answer = process::running().map(|rt| rt.ask_room(slot, bytes, room, &stop)).unwrap_or_default();
-        if answer.granted && words.take(bytes) {
-            return Ok(());
-        }
-        why = answer.why;
-        if !answer.granted {
-            break;
-        }
+    let answer = process::running().map(|rt| rt.ask_room(slot, bytes, room, &stop)).unwrap_or_default();
+    match answer.granted {
+        true if words.take(bytes) => Ok(bytes),
+        true => Ok(0),
+        false => Err(answer.why.unwrap_or_else(|| "there is no room for it".to_owned())),
     }
-    Err(why.unwrap_or_else(|| "there is no room for it".to_owned()))
+}
+
+/// Counts a piece of memory that comes back while another program's leaves. False: there is no room for it yet.
+pub(in super::super) fn claim_piece(slot: u16, bytes: u64) -> bool {
+    let Some(words) = account::words(slot) else { return true };
+    let room = Room { refused: false, returns: true, part: true };
+    process::running().is_some_and(|rt| rt.ask_room(slot, bytes, room, || false).granted) && words.take(bytes)
 }
 
 /// Counts a part of the memory that comes back while the program goes on. False: there is no room for it.
 pub(in super::super) fn claim_part(slot: u16, bytes: u64) -> bool {
-    let Some(words) = account::words(slot) else { return true };
+    if account::words(slot).is_none() {
+        return true;
+    }
     if driver::info().is_some_and(|(free, total)| free < bytes.saturating_add(total / SPARE_PARTS)) {
         return false;
     }
-    let room = Room { refused: false, returns: true, part: true };
-    process::running().is_some_and(|rt| rt.ask_room(slot, bytes, room, || false).granted) && words.take(bytes)
+    claim_piece(slot, bytes)
 }
 
 /// Counts out what was claimed and has not come back.
@@ -68,6 +69,14 @@ pub(in super::super) fn count(slot: u16, before: u64, now: u64, movable: u64) {
         words.take_anyway(before - now);
     }
     words.movable_bytes.store(movable, Release);
+}
+
+/// Counts memory that has left, of which [`count`] is told later. What could leave is last, as there.
+pub(in super::super) fn left(slot: u16, bytes: u64) {
+    let Some(words) = account::words(slot) else { return };
+    words.away_bytes.fetch_add(bytes, Relaxed);
+    words.give(bytes);
+    let _ = words.movable_bytes.fetch_update(Release, Relaxed, |movable| Some(movable.saturating_sub(bytes)));
 }
 
 /// Publishes that memory is being moved, until its state is published next.

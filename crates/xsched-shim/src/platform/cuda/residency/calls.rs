@@ -424,8 +424,32 @@ impl Calls {
     }
 }
 
-impl Driver for &Calls {
+/// CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING.
+const MARK: c_uint = 3;
+
+/// Event after the copies that were enqueued before it.
+pub(super) struct Mark<'a> {
+    calls: &'a Calls,
+    event: CUevent,
+}
+
+impl Mark<'_> {
+    fn wait(&self) -> Result<(), CUresult> {
+        // SAFETY: an event of this value.
+        ok(unsafe { (self.calls.functions.event_synchronize)(self.event) })
+    }
+}
+
+impl Drop for Mark<'_> {
+    fn drop(&mut self) {
+        // SAFETY: an event of this value, which ends with it. The driver keeps one that is not over until it is.
+        unsafe { (self.calls.functions.event_destroy)(self.event) };
+    }
+}
+
+impl<'a> Driver for &'a Calls {
     type Handle = Handle;
+    type Mark = Mark<'a>;
     type Error = CUresult;
 
     fn create(&mut self, at: u64, bytes: u64) -> Result<Handle, CUresult> {
@@ -458,6 +482,20 @@ impl Driver for &Calls {
     fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), CUresult> {
         // SAFETY: mapped memory on both sides, until the stream has been waited for.
         ok(unsafe { (self.functions.copy)(to, from, bytes as usize, self.stream as CUstream) })
+    }
+
+    fn mark(&mut self) -> Result<Mark<'a>, CUresult> {
+        let mut event = std::ptr::null_mut();
+        // SAFETY: pointer to a local; a stream of this library.
+        unsafe {
+            ok((self.functions.event_create)(&mut event, MARK))?;
+            let mark = Mark { calls: self, event };
+            ok((self.functions.event_record)(event, self.stream as CUstream)).map(|()| mark)
+        }
+    }
+
+    fn reach(&mut self, mark: Mark<'a>) -> Result<(), CUresult> {
+        mark.wait()
     }
 
     fn finish(&mut self) -> Result<(), CUresult> {

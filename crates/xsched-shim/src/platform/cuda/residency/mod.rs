@@ -12,7 +12,8 @@
 //!   for which the device has no room; [`tickets`]:
 //!   memory that other processes open.
 //! - [`calls`]: the driver's calls that make and move chunks.
-//! - [`mover`]: the thread that moves them, as the daemon orders; at random with `XSCHED_MEMORY_MOVES`. [`drainer`]: the thread that
+//! - [`mover`]: the thread that moves them, as the daemon orders; at random with `XSCHED_MEMORY_MOVES`. [`passage`]: room on the device for
+//!   one move. [`drainer`]: the thread that
 //!   waits for the device before; [`quiet`]: how both are started.
 //!
 //! Memory of the first context that allocates moves. All other memory is the driver's own.
@@ -31,6 +32,7 @@ mod hosted;
 mod latched;
 mod movable;
 mod mover;
+mod passage;
 mod pins;
 mod pools;
 mod quiet;

@@ -113,6 +113,20 @@ impl Movable {
         }
     }
 
+    /// Counts memory that has left, before the move ends.
+    pub(super) fn count_left(&self, bytes: u64) {
+        let mut counted = self.away.lock();
+        if let Some(slot) = self.slot() {
+            moved::left(slot, bytes);
+            *counted += bytes;
+        }
+    }
+
+    /// Checks whether to wait no longer for room.
+    pub(super) fn stops_waiting(&self) -> bool {
+        self.is_over() || self.stays() || self.has_order() || self.latch.goal().is_reachable()
+    }
+
     /// True: the daemon has an order that is not taken.
     pub(super) fn has_order(&self) -> bool {
         self.order.lock().is_some()

@@ -14,7 +14,9 @@ use super::calls::Handle;
 use super::chunks::LARGEST;
 use super::drainer::Drainer;
 use super::movable::Movable;
+use super::passage::Passage;
 use super::quiet::quietly;
+use super::virtuals::NO_MEMORY;
 use super::{counts, held, touches};
 use crate::platform::shared::Driver as _;
 use crate::process;
@@ -31,8 +33,6 @@ const ROOMLESS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_s
 const LENT: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 /// Most memory that changes places with colder memory at once, in bytes: the program stands still for about a second.
 const EXCHANGE: u64 = 2 << 30;
-/// CUDA_ERROR_OUT_OF_MEMORY.
-const OUT_OF_MEMORY: i32 = 2;
 /// Pause after a move that was put off or ended with an error.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Longest sleep without a goal, in ns.
@@ -109,11 +109,11 @@ impl Moves for Mover {
             }
             self.give_claim_back(&part);
         }
-        let claimed = match self.claim(to) {
-            Ok(claimed) => claimed,
+        let mut passage = match self.passage(to) {
+            Ok(passage) => passage,
             Err(why) => {
                 // A wait that was given up for something else is no failure.
-                if !self.stops_waiting() {
+                if !movable.stops_waiting() {
                     counts::failed(if self.is_full { "no room, the driver had none" } else { "no room" });
                 }
                 // The driver is asked again next time: others than the daemon's programs may have had the room.
@@ -129,19 +129,23 @@ impl Moves for Mover {
         let chunks = std::mem::take(&mut *movable.residents.lock());
         let mut taken = Taken(movable, chunks);
         let is_empty = taken.1.chunks.is_empty();
-        let result = taken.1.carry(&mut &movable.calls, to);
+        let result = taken.1.carry(&mut &movable.calls, &mut passage, to);
         drop(taken);
         if let Some(slot) = movable.slot() {
-            moved::unclaim(slot, claimed);
+            moved::unclaim(slot, passage.claimed);
         }
         movable.recount();
-        let was_full = std::mem::replace(&mut self.is_full, result.error == Some(OUT_OF_MEMORY) && to == Place::Device);
+        if passage.gave_up {
+            // The daemon is asked anew for all of it.
+            return result.place;
+        }
+        let was_full = std::mem::replace(&mut self.is_full, result.error == Some(NO_MEMORY) && to == Place::Device);
         if self.is_full && !was_full && is_arbitrated() {
             // The daemon is asked for room, now that the driver has none.
             return result.place;
         }
         if let Some(error) = result.error {
-            if error != OUT_OF_MEMORY && movable.is_lost() {
+            if error != NO_MEMORY && movable.is_lost() {
                 return Place::Device;
             }
             let why = why(error, to);
@@ -164,8 +168,8 @@ fn places_of(residents: &Residents<Handle>) -> Vec<(u64, u64)> {
 /// Reason for which memory did not reach a place.
 fn why(error: i32, to: Place) -> String {
     match (error, to) {
-        (OUT_OF_MEMORY, Place::Device) => "the device has no room for it".to_owned(),
-        (OUT_OF_MEMORY, _) => "the host has no memory for it".to_owned(),
+        (NO_MEMORY, Place::Device) => "the device has no room for it".to_owned(),
+        (NO_MEMORY, _) => "the host has no memory for it".to_owned(),
         _ => format!("the driver returned error {error}"),
     }
 }
@@ -204,7 +208,7 @@ impl Mover {
         movable.recount();
         let has_failed = result.error.is_some();
         if let Some(error) = result.error {
-            if error != OUT_OF_MEMORY && movable.is_lost() {
+            if error != NO_MEMORY && movable.is_lost() {
                 return Place::Device;
             }
             let why = why(error, if matches!(part, Part::Return(_)) { Place::Device } else { Place::Host });
@@ -271,22 +275,16 @@ impl Mover {
         }
     }
 
-    /// Counts memory that is to come back to the device, in bytes.
+    /// Room for a move.
     ///
     /// # Errors
     /// The daemon refuses the room.
-    fn claim(&self, to: Place) -> Result<u64, String> {
-        let bytes = self.movable.residents.lock().away_bytes();
-        match self.movable.slot().filter(|_| to == Place::Device && bytes > 0) {
-            Some(slot) => moved::claim(slot, bytes, self.is_full, || self.stops_waiting()).map(|()| bytes),
-            None => Ok(0),
+    fn passage(&self, to: Place) -> Result<Passage, String> {
+        let order = self.pending.as_ref().map(|pending| pending.number);
+        match to {
+            Place::Device => Passage::back(self.movable, self.movable.residents.lock().away_bytes(), self.is_full),
+            Place::Away | Place::Host => Ok(Passage::away(self.movable, order)),
         }
-    }
-
-    /// Checks whether to wait no longer for room.
-    fn stops_waiting(&self) -> bool {
-        let movable = self.movable;
-        movable.is_over() || movable.stays() || movable.has_order() || movable.latch.goal().is_reachable()
     }
 
     /// Takes the daemon's order, unless something prevents it.
