@@ -582,3 +582,23 @@ fn best_effort_programs_that_do_not_fit_take_turns() {
         assert_eq!(process.wait().2, "", "nobody is told of memory that lacks");
     }
 }
+
+/// Memory of one program comes in pieces while the other's leaves: each has more than one piece.
+#[test]
+fn memory_comes_while_another_programs_leaves() {
+    let gpu = Gpu::new();
+    let _daemon = daemon_of(&gpu, 165);
+    let mut both = [start_with(&gpu, &["--memory", "swap"], 160), start_with(&gpu, &["--memory", "swap"], 160)];
+    for n in 0..20 {
+        works(&mut both[n % 2]);
+        let of = [0, 1].map(|which| memory(&gpu, both[which].pid()));
+        assert_eq!((of[n % 2], of[1 - n % 2]), ((160, 0, false), (0, 160, false)));
+    }
+    let beside = both.map(|process| {
+        let pid = process.pid();
+        assert_eq!(process.wait().2, "", "nobody is told of memory that lacks");
+        assert_eq!(gpu.driver_stats(pid)["illegal"], json!(0));
+        gpu.place.stats_of(pid)["residency"]["beside"].as_u64().expect("a count")
+    });
+    assert!(beside.iter().sum::<u64>() > 0, "{beside:?}");
+}

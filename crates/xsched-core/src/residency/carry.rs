@@ -73,7 +73,7 @@ impl<E> Room<E> for () {
 }
 
 /// Least size of a piece, but for the last one, in bytes: some ms of copies, beside which the calls for a piece take little time.
-const PIECE: u64 = 256 << 20;
+const PIECE: u64 = 128 << 20;
 
 /// Backing of a chunk's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

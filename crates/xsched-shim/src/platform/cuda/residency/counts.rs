@@ -7,6 +7,7 @@ use crate::lock::Lock;
 
 static BEGUN: AtomicBool = AtomicBool::new(false);
 static MOVES: AtomicU64 = AtomicU64::new(0);
+static BESIDE: AtomicU64 = AtomicU64::new(0);
 static FAILURES: AtomicU64 = AtomicU64::new(0);
 /// Failures by reason.
 static REASONS: Lock<BTreeMap<String, u64>> = Lock::new();
@@ -19,6 +20,11 @@ pub(super) fn begin() {
 /// Counts a move that begins.
 pub(super) fn begins() {
     MOVES.fetch_add(1, Relaxed);
+}
+
+/// Counts a move back to the device for which there was room piece by piece, while another program's memory left.
+pub(super) fn came_beside() {
+    BESIDE.fetch_add(1, Relaxed);
 }
 
 /// Counts a move that has ended with an error, with its reason, of which there are few.
@@ -41,7 +47,7 @@ pub(super) fn forget_all() {
     REASONS.forget();
 }
 
-/// Counts of moves, and of those that ended with an error; `None` without memory that can move.
-pub(in super::super) fn counts() -> Option<(u64, u64)> {
-    BEGUN.load(Relaxed).then(|| (MOVES.load(Relaxed), FAILURES.load(Relaxed)))
+/// Counts of moves, of those by [`came_beside`], and of those that ended with an error; `None` without memory that can move.
+pub(in super::super) fn counts() -> Option<[u64; 3]> {
+    BEGUN.load(Relaxed).then(|| [&MOVES, &BESIDE, &FAILURES].map(|count| count.load(Relaxed)))
 }

@@ -139,6 +139,9 @@ impl Moves for Mover {
             // The daemon is asked anew for all of it.
             return result.place;
         }
+        if passage.in_pieces && result.error.is_none() {
+            counts::came_beside();
+        }
         let was_full = std::mem::replace(&mut self.is_full, result.error == Some(NO_MEMORY) && to == Place::Device);
         if self.is_full && !was_full && is_arbitrated() {
             // The daemon is asked for room, now that the driver has none.

@@ -12,8 +12,8 @@ use crate::process;
 
 /// Longest wait for room for a piece, which another program's memory is to leave.
 const PIECE: Duration = Duration::from_secs(1);
-/// Pause between two looks for such room: in a third of it a piece moves.
-const LOOK: Duration = Duration::from_millis(1);
+/// Pause between two looks for such room: a small part of the time in which a piece moves.
+const LOOK: Duration = Duration::from_micros(300);
 
 /// Room for a move.
 pub(super) struct Passage {
@@ -23,7 +23,7 @@ pub(super) struct Passage {
     /// Bytes that are counted and have yet to come.
     pub(super) claimed: u64,
     /// Pieces are claimed one by one.
-    in_pieces: bool,
+    pub(super) in_pieces: bool,
     /// The driver had no room before, and others are making some.
     waits_for_driver: bool,
     /// Some piece has moved.
