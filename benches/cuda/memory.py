@@ -10,7 +10,7 @@ process where it can be told. Parts (--only):
   pairs       allocations with their frees by way and size, bare, counted and under a limit. The three programs take turns of some
               ms, so that clocks that change do so for all: ns, and the median of each turn's ratio to the bare one
   programs    PyTorch programs that allocate a lot: the layers of a decoder and its backward pass with cudaMallocAsync for each tensor,
-              and with cuMemAlloc for each tensor (no cache); by turns of some 0.2 s likewise, ms
+              and with cuMemAlloc for each tensor (no cache); by turns of some 0.1 s likewise, ms
   within      the same commands through the functions that the linker finds and through the driver's own, by turns in one thread, ns
   start       cuInit and the first context, likewise by turns, ms
   nvml        what NVIDIA's library tells a process that initialises it with and without NVML_INIT_FLAG_NO_ATTACH, and how long it takes
@@ -42,9 +42,18 @@ HERE = Path(__file__).resolve().parent
 GIB, MIB = 1 << 30, 1 << 20
 PARTS = ("nvml", "steps", "pairs", "programs", "within", "start", "context", "fill", "torch", "expandable", "async", "jax")
 HOWS = ("bare", "counted", "limited")
+# A second bare program in turns: what ratios come to where nothing differs but chance.
+AGAIN = "again"
 # The daemon asks NVML every second: two answers after the last allocation.
 MEASURED_S = 2.6
 ALLOCATORS = {"torch": "", "expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
+
+
+def median_of(values):
+    """The median, and the range in which it lies in 95 of 100 cases, by the order of the values."""
+    values, away = sorted(values), 0.98 * len(values) ** 0.5
+    at = lambda place: values[max(0, min(len(values) - 1, round(place)))]
+    return [round(each, 4) for each in (statistics.median(values), at(len(values) / 2 - away - 0.5), at(len(values) / 2 + away - 0.5))]
 
 
 # ---- programs, in processes of their own -------------------------------------------------------------------------------------------
@@ -89,7 +98,7 @@ def torch_program():
 
 
 def allocating_program():
-    """Steps of a small training, as many a line as take 0.2 s without xsched; answers with the milliseconds of each."""
+    """Steps of a small training, as many a line as take 0.1 s without xsched; answers with the milliseconds of each."""
     import torch
 
     torch.manual_seed(1)
@@ -106,7 +115,7 @@ def allocating_program():
         return 1e3 * (time.monotonic() - start) / count
 
     steps(5)
-    count = max(1, round(200 / steps(10)))
+    count = max(1, round(100 / steps(10)))
     print("{}", flush=True)
     while sys.stdin.readline().strip() == "go":
         print(json.dumps({"step": steps(count)}), flush=True)
@@ -233,7 +242,7 @@ class Bench:
         env, limit = dict(self.env, **dict(variables)), f"{self.arguments.limit}GiB"
         stats = self.work / f"stats-{time.monotonic_ns()}"
         env["XSCHED_STATS"] = str(stats)
-        if how == "bare":
+        if how in ("bare", AGAIN):
             return command, env, stats
         if how == "counted":
             return [self.xsched, "run", "--socket", self.sockets[how], "--", *command], env, stats
@@ -349,16 +358,18 @@ class Bench:
         return self.finish(process, {"rows": rows})
 
     def taking_turns(self, command, count, word="", variables=()):
-        """Starts the command bare, counted and limited, and has one after the other answer a line."""
-        running, rounds = {}, {how: [] for how in HOWS}
-        for how in HOWS:
+        """Starts the command bare, counted, limited and bare again, and has one after the other answer a line, each time another one first."""
+        order = [*HOWS, AGAIN]
+        running, rounds = {}, {how: [] for how in order}
+        for how in order:
             running[how] = self.start(how, command, variables)
             running[how].stdout.readline()
         for _ in range(count * self.arguments.rounds):
-            for how, process in running.items():
-                process.stdin.write(f"{word}\n")
-                process.stdin.flush()
-                rounds[how].append(json.loads(process.stdout.readline()))
+            order = [*order[1:], order[0]]
+            for how in order:
+                running[how].stdin.write(f"{word}\n")
+                running[how].stdin.flush()
+                rounds[how].append(json.loads(running[how].stdout.readline()))
         for process in running.values():
             self.finish(process, {})
         return rounds
@@ -377,10 +388,10 @@ class Bench:
 
     def programs(self):
         kinds = {"async": ("PYTORCH_CUDA_ALLOC_CONF", ALLOCATORS["async"]), "no_cache": ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")}
-        command, found = [sys.executable, __file__, "program", "allocating"], {how: [] for how in HOWS}
+        command, found = [sys.executable, __file__, "program", "allocating"], {}
         for name, variable in kinds.items():
-            for how, rows in self.taking_turns(command, 6, "go", [variable]).items():
-                found[how] = [dict(before, **{name: row["step"]}) for before, row in zip(found[how] or [{}] * len(rows), rows)]
+            for how, rows in self.taking_turns(command, 12, "go", [variable]).items():
+                found[how] = [dict(before, **{name: row["step"]}) for before, row in zip(found.get(how, [{}] * len(rows)), rows)]
         return self.turns(found)
 
     def start_up(self):
@@ -396,10 +407,8 @@ class Bench:
     def turns(rounds):
         names = list(rounds["bare"][0])
         medians = {how: {k: statistics.median(row[k] for row in rows) for k in names} for how, rows in rounds.items()}
-        ratios = {
-            how: {k: round(statistics.median(row[k] / bare[k] for row, bare in zip(rounds[how], rounds["bare"])), 4) for k in names}
-            for how in HOWS[1:]
-        }
+        pairs = {how: list(zip(rows, rounds["bare"])) for how, rows in rounds.items() if how != "bare"}
+        ratios = {how: {k: median_of([row[k] / bare[k] for row, bare in each]) for k in names} for how, each in pairs.items()}
         return {"medians": medians, "ratios": ratios, "rounds": rounds}
 
     def probe(self):

@@ -62,7 +62,7 @@ pub(super) fn run(step: &Step, scripts: &[&[&str]]) -> Verdict {
         Err(error) => return step.failed(&format!("programs of tests: {error}")),
     };
     targets.retain(|target| !WITH_PEERS.contains(&target.name.as_str()));
-    targets.push(documents(step));
+    targets.extend(documents(step));
     targets.extend(scripts.iter().map(|words| script(step, words)));
     let rank = |target: &Target| {
         let long = LONG.iter().position(|name| *name == target.name);
@@ -110,11 +110,37 @@ fn all_pass(step: &Step, targets: Vec<Target>) -> Verdict {
     }
 }
 
-/// Target for the examples in the documentation of all crates.
-fn documents(step: &Step) -> Target {
+/// Target for the examples in the documentation of the crates that have some. For a crate without one, cargo would only read all of it
+/// again.
+fn documents(step: &Step) -> Option<Target> {
+    let folders = std::fs::read_dir(step.root.join("crates")).into_iter().flatten().flatten();
+    let mut packages: Vec<String> = folders
+        .filter(|folder| has_example(&folder.path().join("src")))
+        .map(|folder| folder.file_name().to_string_lossy().into_owned())
+        .collect();
+    packages.sort();
     let cargo = step.cargo_command().get_program().to_string_lossy().into_owned();
-    let command = [&cargo, "test", "--quiet", "--workspace", "--doc"].map(str::to_owned).to_vec();
-    Target { name: "--workspace --doc".into(), command, folder: step.root.to_path_buf() }
+    let named = packages.iter().flat_map(|package| ["-p".to_owned(), package.clone()]);
+    let command = [cargo, "test".into(), "--quiet".into(), "--doc".into()].into_iter().chain(named).collect();
+    (!packages.is_empty()).then(|| Target { name: "--doc".into(), command, folder: step.root.to_path_buf() })
+}
+
+/// Reports whether a file in a folder of Rust has a piece of code in its documentation that is run as a test.
+fn has_example(folder: &Path) -> bool {
+    let is_run = |word: &str| ["", "rust", "no_run", "should_panic", "compile_fail"].contains(&word);
+    let has_one = |text: &str| {
+        let lines = text.lines().map(str::trim_start);
+        let said = lines.filter_map(|line| line.strip_prefix("///").or_else(|| line.strip_prefix("//!")));
+        // Every other fence begins a piece of code, and names its language.
+        let fences = said.filter_map(|line| line.trim().strip_prefix("```"));
+        fences.step_by(2).any(|words| words.split(',').all(is_run))
+    };
+    std::fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| {
+        let path = entry.path();
+        let is_rust = path.extension().is_some_and(|kind| kind == "rs");
+        path.is_dir() && has_example(&path)
+            || is_rust && std::fs::read_to_string(&path).is_ok_and(|text| has_one(&text))
+    })
 }
 
 /// Target for a Python script, or a file of its tests.
@@ -330,6 +356,19 @@ mod tests {
             (found[0].command[0].as_str(), found[0].folder.as_path()),
             ("/t/shares-1", Path::new("/a/testing/xsched-e2e"))
         );
+    }
+
+    #[test]
+    fn examples_in_documentation_are_found_and_other_text_is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("inner/one.rs");
+        std::fs::create_dir(file.parent().expect("a folder")).expect("a folder");
+        let has = |text: &str| {
+            std::fs::write(&file, text).expect("a file");
+            has_example(folder.path())
+        };
+        assert!(has("//! ```\n//! let a = 1;\n//! ```\n") && has("    /// ```no_run\n    /// ```\n"));
+        assert!(!has("/// ```text\n/// a ``` b\n/// ```\nlet a = \"```\";\n"));
     }
 
     #[test]
