@@ -10,7 +10,8 @@ process where it can be told. Parts (--only):
   pairs       allocations with their frees by way and size, bare, counted and under a limit. The three programs take turns of some
               ms, so that clocks that change do so for all: ns, and the median of each turn's ratio to the bare one
   programs    PyTorch programs that allocate a lot: the layers of a decoder and its backward pass with cudaMallocAsync for each tensor,
-              and with cuMemAlloc for each tensor (no cache); by turns of some 0.1 s likewise, ms
+              and with cuMemAlloc for each tensor (no cache); by turns of some 0.1 s likewise, in --rounds sets of fresh
+              processes: ms of a step, and of the processor in it
   within      the same commands through the functions that the linker finds and through the driver's own, by turns in one thread, ns
   start       cuInit and the first context, likewise by turns, ms
   nvml        what NVIDIA's library tells a process that initialises it with and without NVML_INIT_FLAG_NO_ATTACH, and how long it takes
@@ -107,18 +108,18 @@ def allocating_program():
     x = torch.randn(8, 128, 512, device="cuda")
 
     def steps(count):
-        start = time.monotonic()
+        start, cpu = time.monotonic(), time.process_time()
         for _ in range(count):
             net(x).pow(2).mean().backward()
             net.zero_grad()
         torch.cuda.synchronize()
-        return 1e3 * (time.monotonic() - start) / count
+        return {"step": 1e3 * (time.monotonic() - start) / count, "cpu": 1e3 * (time.process_time() - cpu) / count}
 
     steps(5)
-    count = max(1, round(100 / steps(10)))
+    count = max(1, round(100 / steps(10)["step"]))
     print("{}", flush=True)
     while sys.stdin.readline().strip() == "go":
-        print(json.dumps({"step": steps(count)}), flush=True)
+        print(json.dumps(steps(count)), flush=True)
 
 
 def jax_program():
@@ -357,14 +358,16 @@ class Bench:
             process.stdin.flush()
         return self.finish(process, {"rows": rows})
 
-    def taking_turns(self, command, count, word="", variables=()):
+    def taking_turns(self, command, count, word="", variables=(), first=0):
         """Starts the command bare, counted, limited and bare again, and has one after the other answer a line, each time another one first."""
         order = [*HOWS, AGAIN]
+        order = order[first % 4 :] + order[: first % 4]
         running, rounds = {}, {how: [] for how in order}
         for how in order:
             running[how] = self.start(how, command, variables)
-            running[how].stdout.readline()
-        for _ in range(count * self.arguments.rounds):
+        for process in running.values():
+            process.stdout.readline()
+        for _ in range(count):
             order = [*order[1:], order[0]]
             for how in order:
                 running[how].stdin.write(f"{word}\n")
@@ -375,7 +378,7 @@ class Bench:
         return rounds
 
     def pairs(self):
-        return self.turns(self.taking_turns([self.alloc, "pairs", "--count", "4000"], 12))
+        return self.turns(self.taking_turns([self.alloc, "pairs", "--count", "4000"], 12 * self.arguments.rounds))
 
     def within(self):
         """What each function takes beyond the driver's own, in a program of its own."""
@@ -390,8 +393,11 @@ class Bench:
         kinds = {"async": ("PYTORCH_CUDA_ALLOC_CONF", ALLOCATORS["async"]), "no_cache": ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")}
         command, found = [sys.executable, __file__, "program", "allocating"], {}
         for name, variable in kinds.items():
-            for how, rows in self.taking_turns(command, 12, "go", [variable]).items():
-                found[how] = [dict(before, **{name: row["step"]}) for before, row in zip(found.get(how, [{}] * len(rows)), rows)]
+            sets = [self.taking_turns(command, 12, "go", [variable], n) for n in range(self.arguments.rounds)]
+            for how in (*HOWS, AGAIN):
+                # Processes differ, as bare ones do: a row is what four fresh ones come to.
+                rows = [{f"{name}_{k}": statistics.median(row[k] for row in each[how]) for k in ("step", "cpu")} for each in sets]
+                found[how] = [before | row for before, row in zip(found.get(how, [{}] * len(rows)), rows)]
         return self.turns(found)
 
     def start_up(self):

@@ -2,6 +2,8 @@
 //! before, or backed by host memory at the same address if the driver does not give that either. The state of a chunk follows each
 //! call that succeeds, so that it is the record from which a move is undone.
 
+use std::collections::VecDeque;
+
 use super::Place;
 use super::choice::{self, Part};
 
@@ -74,6 +76,8 @@ impl<E> Room<E> for () {
 
 /// Least size of a piece, but for the last one, in bytes: some ms of copies, beside which the calls for a piece take little time.
 const PIECE: u64 = 128 << 20;
+/// Pieces that are copied at a time: enough for the calls of one to take no time from the copies, and so few that the first ends soon.
+const AHEAD: usize = 4;
 
 /// Backing of a chunk's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -423,16 +427,17 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
             chunk.store = Some(driver.take(chunk.bytes)?);
         }
         let pieces = self.pieces(|chunk| chunk.mapped == Mapped::Device);
-        let mut marks = Vec::new();
-        for piece in &pieces {
-            for chunk in piece.iter().map(|&n| &self.chunks[n]) {
-                let Some(stored) = chunk.store else { continue };
-                self.copies = true;
-                driver.copy(stored.at, chunk.at, chunk.bytes)?;
+        let (mut next, mut under_way) = (pieces.iter(), VecDeque::new());
+        loop {
+            for piece in next.by_ref().take(AHEAD - under_way.len()) {
+                for chunk in piece.iter().map(|&n| &self.chunks[n]) {
+                    let Some(stored) = chunk.store else { continue };
+                    self.copies = true;
+                    driver.copy(stored.at, chunk.at, chunk.bytes)?;
+                }
+                under_way.push_back((piece, driver.mark()?));
             }
-            marks.push(driver.mark()?);
-        }
-        for (piece, mark) in pieces.iter().zip(marks) {
+            let Some((piece, mark)) = under_way.pop_front() else { break };
             driver.reach(mark)?;
             for &n in piece {
                 self.chunks[n].hide(driver)?;
