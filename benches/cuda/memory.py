@@ -11,7 +11,7 @@ process where it can be told. Parts (--only):
               ms, so that clocks that change do so for all: ns, and the median of each turn's ratio to the bare one
   programs    PyTorch programs that allocate a lot: the layers of a decoder and its backward pass with cudaMallocAsync for each tensor,
               and with cuMemAlloc for each tensor (no cache); by turns of some 0.1 s likewise, in --rounds sets of fresh
-              processes: ms of a step, and of the processor in it
+              processes: ms of a step, and its instructions in millions where the machine counts them
   within      the same commands through the functions that the linker finds and through the driver's own, by turns in one thread, ns
   start       cuInit and the first context, likewise by turns, ms
   nvml        what NVIDIA's library tells a process that initialises it with and without NVML_INIT_FLAG_NO_ATTACH, and how long it takes
@@ -30,8 +30,10 @@ import argparse
 import ctypes
 import json
 import os
+import platform
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -98,8 +100,22 @@ def torch_program():
     hold(record)
 
 
+class Instructions:
+    """Instructions that this process executes in user mode, with all threads that begin later. `count` is None where nobody counts them."""
+
+    def __init__(self):
+        # struct perf_event_attr: hardware, its size, instructions; then the flags inherit, exclude_kernel and exclude_hv.
+        fields = struct.pack("<IIQQQQQ", 0, 112, 1, 0, 0, 0, 1 << 1 | 1 << 5 | 1 << 6).ljust(112, b"\0")
+        self.file = ctypes.CDLL(None).syscall(298, fields, 0, -1, -1, 0) if platform.machine() == "x86_64" else -1
+
+    def count(self):
+        return int.from_bytes(os.read(self.file, 8), "little") if self.file >= 0 else None
+
+
 def allocating_program():
-    """Steps of a small training, as many a line as take 0.1 s without xsched; answers with the milliseconds of each."""
+    """Steps of a small training, as many a line as take 0.1 s without xsched; answers with the milliseconds of each, and its millions of
+    instructions."""
+    instructions = Instructions()
     import torch
 
     torch.manual_seed(1)
@@ -108,12 +124,13 @@ def allocating_program():
     x = torch.randn(8, 128, 512, device="cuda")
 
     def steps(count):
-        start, cpu = time.monotonic(), time.process_time()
+        start, begun = time.monotonic(), instructions.count()
         for _ in range(count):
             net(x).pow(2).mean().backward()
             net.zero_grad()
         torch.cuda.synchronize()
-        return {"step": 1e3 * (time.monotonic() - start) / count, "cpu": 1e3 * (time.process_time() - cpu) / count}
+        found = {"step": 1e3 * (time.monotonic() - start) / count}
+        return found if begun is None else found | {"instructions": (instructions.count() - begun) / count / 1e6}
 
     steps(5)
     count = max(1, round(100 / steps(10)["step"]))
@@ -169,6 +186,8 @@ def nvml_program():
         for name, call in calls.items():
             start = time.monotonic()
             row[name] = {"code": call(), "ms": round(1e3 * (time.monotonic() - start), 2)}
+            if row[name]["code"]:
+                break  # without a handle the next one ends the process
         row["own"] = next((found[n].used for n in range(count.value) if found[n].pid == os.getpid()), None)
         used.append(row)
     print(json.dumps({"rows": used}))
@@ -396,7 +415,7 @@ class Bench:
             sets = [self.taking_turns(command, 12, "go", [variable], n) for n in range(self.arguments.rounds)]
             for how in (*HOWS, AGAIN):
                 # Processes differ, as bare ones do: a row is what four fresh ones come to.
-                rows = [{f"{name}_{k}": statistics.median(row[k] for row in each[how]) for k in ("step", "cpu")} for each in sets]
+                rows = [{f"{name}_{k}": statistics.median(row[k] for row in each[how]) for k in each[how][0]} for each in sets]
                 found[how] = [before | row for before, row in zip(found.get(how, [{}] * len(rows)), rows)]
         return self.turns(found)
 
