@@ -8,7 +8,7 @@ is told. A request is a pass over all weights of one model, and the next request
 FILE too: seconds from the request to its answer, less the pass itself, the first time and then the median, with the bytes that moved; for
 `anew` of each time:
 
-  swap        both models run under `xsched run --memory swap`
+  swap        both models run under `xsched run --memory swap`; `moves_gib_per_s` is the speed of the moves alone, in both directions
   anew        without xsched: the one is ended and the other started, which loads as many weights from memory (/dev/shm)
   checkpoint  without xsched: the one is checkpointed and the other restored by cuCheckpointProcess*, where the driver has them
 
@@ -54,9 +54,9 @@ def save(folder):
     torch.save(torch.randint(0, 1 << 20, (PART // 4,), dtype=torch.int32), f"{folder}/part.pt")
 
 
-def start(place, words, *before):
+def start(place, words, *before, **more):
     words = [*before, sys.executable, __file__, *words]
-    child = subprocess.Popen(words, env=place.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(words, env=place.env | more, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     place.children.append(child)
     return child
 
@@ -90,7 +90,9 @@ def figures(times, alone, gib):
 def swap(place, args, report):
     capacity = int(2 * args.gib / 1.2 * 1024) + 1200
     place.start_daemon(f'[memory]\ncapacity = "{capacity}MiB"\n')
-    models = [ready(start(place, ["--model", str(args.parts)], place.xsched, "run", "--memory", "swap", "--")) for _ in range(2)]
+    stats = [f"{place.folder}/stats-{n}" for n in range(2)]
+    words = ["--model", str(args.parts)], place.xsched, "run", "--memory", "swap", "--"
+    models = [ready(start(place, *words, XSCHED_STATS=file)) for file in stats]
     asked(models[1])
     alone, total = asked(models[1])
     times, sums = [], set()
@@ -99,10 +101,13 @@ def swap(place, args, report):
         took, found = asked(models[n % 2])
         times.append(took)
         sums.add(found)
-    report("swap", alone_s=round(alone, 4), capacity_mib=capacity, same=sums == {total}, **figures(times, alone, args.gib),
-           says=place.run("ps", str(models[0].pid), str(models[1].pid)).stdout)
+    says = place.run("ps", str(models[0].pid), str(models[1].pid)).stdout
     for each in models:
         stop(each)
+    beside = [json.loads(Path(file).read_text().splitlines()[-1])["residency"]["beside"] for file in stats]
+    moves, size, us = (sum(each[key] for each in beside) for key in ("moves", "bytes", "us"))
+    report("swap", alone_s=round(alone, 4), capacity_mib=capacity, same=sums == {total}, **figures(times, alone, args.gib),
+           moves=moves, moves_gib_per_s=round(2 * size / GIB / (us / 1e6), 1) if us else None, says=says)
     return alone
 
 

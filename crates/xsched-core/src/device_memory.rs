@@ -61,15 +61,15 @@ impl Runtime {
     pub fn ask_room(&self, slot: u16, bytes: u64, room: Room, stop: impl Fn() -> bool) -> MemoryAnswer {
         let memory = &self.memory;
         let by_words = || MemoryAnswer {
-            granted: self.memory(slot).beyond(bytes) == 0 && !room.refused,
+            granted: self.memory(slot).beyond(bytes) == 0 && room.lacking == 0,
             ..MemoryAnswer::default()
         };
         if !self.memory_is_arbitrated() {
             return by_words();
         }
         let number = self.next_question();
-        let Room { refused, returns, part } = room;
-        self.send(ClientMsg::MemoryAsk { slot, number, bytes, refused, returns, part });
+        let Room { lacking, returns, part } = room;
+        self.send(ClientMsg::MemoryAsk { slot, number, bytes, lacking, returns, part });
         if !self.port.ring_agent() {
             memory.questions().remove(&number);
             return by_words();

@@ -23,8 +23,8 @@ pub struct MemoryAnswer {
 /// Need for room on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// The driver has refused the allocation.
-    pub refused: bool,
+    /// Room that the driver lacked for the memory, in bytes; 0 = it was not asked.
+    pub lacking: u64,
     /// Memory that has left the device is to come back.
     pub returns: bool,
     /// The memory is a part without which the process goes on: there is room for it now, or there is none.

@@ -40,7 +40,7 @@ fn allocate(client: &Client, bytes: u64) -> Result<(), String> {
     if words(client).take(bytes) {
         return Ok(());
     }
-    client.say(&ClientMsg::MemoryAsk { slot: 0, number: 7, bytes, refused: false, returns: false, part: false });
+    client.say(&ClientMsg::MemoryAsk { slot: 0, number: 7, bytes, lacking: 0, returns: false, part: false });
     match answer(client) {
         (7, true, _) => {
             assert!(words(client).take(bytes));

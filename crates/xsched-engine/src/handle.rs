@@ -95,8 +95,8 @@ impl<M: Memory> Engine<M> {
                 self.act();
                 Ok(())
             }
-            Message::MemoryAsk { slot, number, bytes, refused, returns, part } => {
-                self.ask_memory(id, Want { slot, number, bytes, refused, returns, part, ..Want::default() })
+            Message::MemoryAsk { slot, number, bytes, lacking, returns, part } => {
+                self.ask_memory(id, Want { slot, number, bytes, lacking, returns, part, ..Want::default() })
             }
             Message::MemoryMeasure { slot, number } => self.ask_measure((id, slot), number),
             Message::MemoryRefused { slot, bytes, by_driver } => self.memory_refused((id, slot), bytes, by_driver),

@@ -164,8 +164,8 @@ pub enum Message {
         number: u32,
         /// Size of the allocation, in bytes.
         bytes: u64,
-        /// True if the driver has refused it.
-        refused: bool,
+        /// Room in bytes that the driver lacked for it; 0 = the driver was not asked.
+        lacking: u64,
         /// True for memory that has left the device and is to come back.
         returns: bool,
         /// True for a part of such memory, without which the process goes on.

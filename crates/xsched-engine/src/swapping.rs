@@ -176,14 +176,15 @@ impl<M: Memory> Engine<M> {
     /// Decides on a question, and orders programs to leave.
     fn decide(&mut self, id: u64, want: &Want) -> Decision {
         let coming = self.coming(id, want);
-        if want.returns && !want.refused && coming > 0 {
+        if want.returns && want.lacking == 0 && coming > 0 {
             // Room that another program was granted is not counted as its own before it has taken it.
             return Decision::Waits;
         }
         // Before the room: memory that leaves between the two looks would count as neither.
         let leaving = self.leaving((id, want.slot));
         let short = self.try_room((id, want.slot), want.bytes);
-        let lacking = if want.refused { want.bytes.saturating_sub(want.freed) } else { 0 };
+        let (on_its_way, left) = self.under_way((id, want.slot));
+        let lacking = want.lacking.saturating_sub(want.freed).saturating_sub(left);
         let needed = short.unwrap_or(0).max(lacking);
         if needed == 0 {
             return self.grant(id, want);
@@ -191,7 +192,7 @@ impl<M: Memory> Engine<M> {
         if self.settings.memory.stays || want.part {
             return Decision::Refused;
         }
-        if want.returns && needed <= self.leaving_by((id, want.slot), |moving| moving.has_begun) {
+        if want.returns && needed <= on_its_way {
             // It comes in pieces, for each of which the program asks: while one's memory leaves, the other's comes.
             return self.grant(id, want);
         }
@@ -237,11 +238,11 @@ impl<M: Memory> Engine<M> {
         let Some(device) = self.ledger.get((id, want.slot)).map(|holder| holder.device().clone()) else {
             return Decision::Refused;
         };
-        if want.returns && !want.refused && self.wants.is_promised(id, &device, self.now_ns) {
+        if want.returns && want.lacking == 0 && self.wants.is_promised(id, &device, self.now_ns) {
             return Decision::Waits;
         }
         self.wants.drop_promises(id, self.now_ns);
-        if want.refused {
+        if want.lacking > 0 {
             self.wants.promise(id, device, self.now_ns + PROMISE_NS);
         }
         let now_ns = self.now_ns;
@@ -339,19 +340,27 @@ impl<M: Memory> Engine<M> {
 
     /// Bytes that are about to leave the device of a program.
     fn leaving(&self, asker: HolderId) -> u64 {
-        self.leaving_by(asker, |_| true)
+        self.leaving_by(asker, |moving, movable, _| moving.leaving_bytes(movable))
     }
 
-    /// Bytes that leave the device of a program by such moves.
-    fn leaving_by(&self, asker: HolderId, which: impl Fn(&Move) -> bool) -> u64 {
+    /// Bytes that leave the device of a program piece by piece just now, and those that have left so.
+    fn under_way(&self, asker: HolderId) -> (u64, u64) {
+        let begun = |moving: &Move, bytes: u64| if moving.has_begun { bytes } else { 0 };
+        let left = |moving: &Move, _, present: u64| begun(moving, moving.held.saturating_sub(present));
+        let leaving = |moving: &Move, movable, _| begun(moving, moving.leaving_bytes(movable));
+        (self.leaving_by(asker, leaving), self.leaving_by(asker, left))
+    }
+
+    /// Sum over the moves away from the device of a program, of which each is told with what can leave and what is there, in bytes.
+    fn leaving_by(&self, asker: HolderId, bytes_of: impl Fn(&Move, u64, u64) -> u64) -> u64 {
         let Some(own) = self.ledger.get(asker) else { return 0 };
-        let leaves = |id: u64, movable: u64| {
+        let leaves = |id: u64, holder: &Holder<M::Account>| {
             let moving = self.programs.get(&id).and_then(|program| program.moving.as_ref());
-            let moving = moving.filter(|moving| moving.until_ns > self.now_ns && !self.is_silent(id) && which(moving));
-            moving.map_or(0, |moving| moving.leaving_bytes(movable))
+            let moving = moving.filter(|moving| moving.until_ns > self.now_ns && !self.is_silent(id));
+            moving.map_or(0, |moving| bytes_of(moving, holder.movable_bytes(), holder.present_bytes()))
         };
         let others = self.ledger.on(own.device()).filter(|(id, _)| id.0 != asker.0);
-        others.map(|(id, holder)| leaves(id.0, holder.movable_bytes())).fold(0, u64::saturating_add)
+        others.map(|(id, holder)| leaves(id.0, holder)).fold(0, u64::saturating_add)
     }
 
     /// Orders a program's memory to leave, or a part of it to go to the host.

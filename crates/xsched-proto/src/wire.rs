@@ -165,8 +165,8 @@ pub enum ClientMsg {
         number: u32,
         /// Size of the allocation, in bytes.
         bytes: u64,
-        /// True if the driver has refused it: room has to be made.
-        refused: bool,
+        /// Room in bytes that the driver lacked for it, which has to be made; 0 = the driver was not asked.
+        lacking: u64,
         /// True for memory of the process that has left the device and is to come back.
         returns: bool,
         /// True for a part of such memory, for which the process asks again: the answer comes at once, and nobody leaves for it.

@@ -583,6 +583,23 @@ fn best_effort_programs_that_do_not_fit_take_turns() {
     }
 }
 
+/// Without limits only the driver knows how much room is lacking: less than all that comes back.
+#[test]
+fn programs_of_different_sizes_take_turns_on_a_device_without_limits() {
+    let gpu = Gpu::new();
+    let _daemon = gpu.place.daemon(&[]);
+    let mut both = [start_with(&gpu, &["--memory", "swap"], 160), start_with(&gpu, &["--memory", "swap"], 128)];
+    for n in 0..6 {
+        works(&mut both[n % 2]);
+        let of = [0, 1].map(|which| memory(&gpu, both[which].pid()));
+        let expected = if n % 2 == 0 { [(160, 0, false), (0, 128, false)] } else { [(0, 160, false), (128, 0, false)] };
+        assert_eq!(of, expected);
+    }
+    for process in both {
+        assert_eq!(process.wait().2, "", "nobody is told of memory that lacks");
+    }
+}
+
 /// Memory of one program comes in pieces while the other's leaves: each has more than one piece.
 #[test]
 fn memory_comes_while_another_programs_leaves() {
@@ -598,7 +615,7 @@ fn memory_comes_while_another_programs_leaves() {
         let pid = process.pid();
         assert_eq!(process.wait().2, "", "nobody is told of memory that lacks");
         assert_eq!(gpu.driver_stats(pid)["illegal"], json!(0));
-        gpu.place.stats_of(pid)["residency"]["beside"].as_u64().expect("a count")
+        gpu.place.stats_of(pid)["residency"]["beside"]["moves"].as_u64().expect("a count")
     });
     assert!(beside.iter().sum::<u64>() > 0, "{beside:?}");
 }

@@ -265,8 +265,8 @@ impl Server {
             ClientMsg::MemoryDevice { slot, device, capacity_bytes } => {
                 Message::MemoryDevice { slot, device, capacity_bytes }
             }
-            ClientMsg::MemoryAsk { slot, number, bytes, refused, returns, part } => {
-                Message::MemoryAsk { slot, number, bytes, refused, returns, part }
+            ClientMsg::MemoryAsk { slot, number, bytes, lacking, returns, part } => {
+                Message::MemoryAsk { slot, number, bytes, lacking, returns, part }
             }
             ClientMsg::MemoryMeasure { slot, number } => Message::MemoryMeasure { slot, number },
             ClientMsg::MemoryRefused { slot, bytes, by_driver } => Message::MemoryRefused { slot, bytes, by_driver },

@@ -11,8 +11,8 @@ pub(crate) struct Want {
     pub(crate) number: u32,
     /// Bytes of room.
     pub(crate) bytes: u64,
-    /// The driver had no room.
-    pub(crate) refused: bool,
+    /// Room that the driver lacked, in bytes; 0 = it was not asked.
+    pub(crate) lacking: u64,
     /// Memory that has left is to come back.
     pub(crate) returns: bool,
     /// The memory is a part for which nobody leaves and the program does not wait.
@@ -88,7 +88,7 @@ impl Wants {
     pub(crate) fn is_promised(&self, id: u64, device: &str, now_ns: u64) -> bool {
         let is_promised =
             |promise: &Promise| promise.id != id && *promise.device == *device && promise.until_ns > now_ns;
-        let is_wanted = |(other, on, want): &(u64, Arc<str>, Want)| *other != id && **on == *device && want.refused;
+        let is_wanted = |(other, on, want): &(u64, Arc<str>, Want)| *other != id && **on == *device && want.lacking > 0;
         self.promises.iter().any(is_promised) || self.waiting.iter().any(is_wanted)
     }
 

@@ -382,7 +382,7 @@ fn allocate(w: &mut World, client: &Client, bytes: u64) -> Result<(), String> {
     if client.segment.account(0).take(bytes) {
         return Ok(());
     }
-    w.say(client, Message::MemoryAsk { slot: 0, number: 3, bytes, refused: false, returns: false, part: false });
+    w.say(client, Message::MemoryAsk { slot: 0, number: 3, bytes, lacking: 0, returns: false, part: false });
     match answer(w, client, 3) {
         (true, _) => {
             assert!(client.segment.account(0).take(bytes));
@@ -506,12 +506,12 @@ fn what_an_urgent_program_reserves_is_kept_free_until_it_takes_it() {
     assert_eq!(kept(&low), 18 * GIB);
     assert_eq!(low.segment.account(0).seen(68 * GIB, CAPACITY), (50 * GIB, CAPACITY));
     for (bytes, fits) in [(50 * GIB, true), (50 * GIB + 1, false)] {
-        w.say(&low, Message::MemoryAsk { slot: 0, number: 5, bytes, refused: false, returns: false, part: false });
+        w.say(&low, Message::MemoryAsk { slot: 0, number: 5, bytes, lacking: 0, returns: false, part: false });
         let why = "12 GiB of 80 GiB are serve's (high), 18 GiB are reserved for more urgent programs";
         assert_eq!(answer(&mut w, &low, 5), (fits, Some(why.into())));
     }
     assert_eq!(allocate(&mut w, &urgent, 40 * GIB), Ok(()), "a reserve is no limit");
-    w.say(&low, Message::MemoryAsk { slot: 0, number: 4, bytes: GIB, refused: false, returns: false, part: false });
+    w.say(&low, Message::MemoryAsk { slot: 0, number: 4, bytes: GIB, lacking: 0, returns: false, part: false });
     assert_eq!(answer(&mut w, &low, 4), (true, Some("52 GiB of 80 GiB are serve's (high)".into())));
     assert_eq!(kept(&low), 0, "a question has it looked at");
     w.leave(&urgent);
@@ -657,10 +657,10 @@ fn programs_of_others_are_not_named_and_a_question_for_no_device_breaks_the_prot
     let own = called(&mut w, "own", |_| ());
     assert_eq!(allocate(&mut w, &theirs, 41 * GIB), Ok(()));
     assert_eq!(allocate(&mut w, &own, GIB), Ok(()));
-    w.say(&own, Message::MemoryAsk { slot: 0, number: 4, bytes: GIB, refused: false, returns: false, part: false });
+    w.say(&own, Message::MemoryAsk { slot: 0, number: 4, bytes: GIB, lacking: 0, returns: false, part: false });
     assert_eq!(answer(&mut w, &own, 4).1.as_deref(), Some("1 GiB of 80 GiB are own's (normal), 41 GiB are others'"));
     for message in [
-        Message::MemoryAsk { slot: 1, number: 4, bytes: 1, refused: false, returns: false, part: false },
+        Message::MemoryAsk { slot: 1, number: 4, bytes: 1, lacking: 0, returns: false, part: false },
         Message::MemoryDevice { slot: 0, device: DEVICE.into(), capacity_bytes: 1 },
         Message::MemoryDevice { slot: 16, device: DEVICE.into(), capacity_bytes: 1 },
         Message::MemoryDevice { slot: 2, device: "\u{1b}[2J".into(), capacity_bytes: 1 },

@@ -43,7 +43,12 @@ fn program(w: &mut World, class: Class, swap: bool, held: u64) -> Client {
 }
 
 fn ask(w: &mut World, client: &Client, bytes: u64, refused: bool, returns: bool) {
-    w.say(client, Message::MemoryAsk { slot: 0, number: 7, bytes, refused, returns, part: false });
+    ask_lacking(w, client, bytes, if refused { bytes } else { 0 }, returns);
+}
+
+/// A program asks for room for so many bytes, of which the driver lacked some.
+fn ask_lacking(w: &mut World, client: &Client, bytes: u64, lacking: u64, returns: bool) {
+    w.say(client, Message::MemoryAsk { slot: 0, number: 7, bytes, lacking, returns, part: false });
 }
 
 /// Answer of the daemon to a program's question since the last call; none = it waits.
@@ -165,7 +170,7 @@ fn a_command_that_may_use_memory_of_the_host_ends_before_an_urgent_program_begin
 /// Asks for a part of a program's memory that is on the host.
 fn ask_part(w: &mut World, client: &Client, bytes: u64) -> Option<bool> {
     w.effects.clear();
-    w.say(client, Message::MemoryAsk { slot: 0, number: 7, bytes, refused: false, returns: true, part: true });
+    w.say(client, Message::MemoryAsk { slot: 0, number: 7, bytes, lacking: 0, returns: true, part: true });
     answer(w, client)
 }
 
@@ -358,7 +363,7 @@ fn so_many_questions_of_a_program_wait_for_room_and_no_more() {
     let _low = program(&mut w, Class::Low, true, 20 * GIB);
     let urgent = program(&mut w, Class::High, false, 0);
     for number in 0..=WANTS_MAX as u32 {
-        let ask = Message::MemoryAsk { slot: 0, number, bytes: 15 * GIB, refused: false, returns: false, part: false };
+        let ask = Message::MemoryAsk { slot: 0, number, bytes: 15 * GIB, lacking: 0, returns: false, part: false };
         w.say(&urgent, ask);
     }
     let answers = w.told(urgent.id).into_iter().filter_map(|message| match message {
@@ -501,7 +506,7 @@ fn memory_comes_back_in_pieces_while_the_one_before_leaves_in_pieces() {
     assert_eq!((order, answer(&mut w, &second)), (MemoryOrder::Leave, None));
     let piece = |w: &mut World| {
         w.effects.clear();
-        let ask = Message::MemoryAsk { slot: 0, number: 7, bytes: 5 * GIB, refused: false, returns: true, part: true };
+        let ask = Message::MemoryAsk { slot: 0, number: 7, bytes: 5 * GIB, lacking: 0, returns: true, part: true };
         w.say(&second, ask);
         answer(w, &second) == Some(true) && second.segment.account(0).take(5 * GIB)
     };
@@ -527,6 +532,29 @@ fn memory_comes_back_in_pieces_while_the_one_before_leaves_in_pieces() {
     w.say(&first, Message::MemoryMoved { number, why: None });
     assert!(piece(&mut w), "the last of its 20 GiB");
     assert_eq!(second.segment.account(0).used_bytes.load(SeqCst), 20 * GIB);
+}
+
+/// Without a limit only the driver knows how much room is lacking.
+#[test]
+fn a_program_that_holds_less_makes_room_where_that_is_enough() {
+    let mut w = world_with(None);
+    let first = program(&mut w, Class::Low, true, 50 * GIB);
+    let second = program(&mut w, Class::Low, true, 0);
+    second.segment.account(0).away_bytes.store(60 * GIB, SeqCst);
+    later(&mut w, 300 * SECOND_NS);
+    ask_lacking(&mut w, &second, 60 * GIB, 51 * GIB, true);
+    assert_eq!((answer(&mut w, &second), ordered(&mut w, &first)), (Some(false), None), "nobody leaves in vain");
+    ask_lacking(&mut w, &second, 60 * GIB, 30 * GIB, true);
+    let (number, order) = ordered(&mut w, &first).expect("an order");
+    assert_eq!((order, answer(&mut w, &second)), (MemoryOrder::Leave, None));
+    // A piece has left, and the rest follows: the second program can begin.
+    let words = first.segment.account(0);
+    words.give(2 * GIB);
+    words.away_bytes.store(2 * GIB, SeqCst);
+    words.movable_bytes.fetch_sub(2 * GIB, SeqCst);
+    w.effects.clear();
+    w.say(&first, Message::MemoryLeaving { number });
+    assert_eq!(answer(&mut w, &second), Some(true));
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn largest_of_program(kind: &str) -> Option<ClientMsg> {
             slot: 15,
             number: u32::MAX,
             bytes: u64::MAX,
-            refused: true,
+            lacking: u64::MAX,
             returns: true,
             part: false,
         },

@@ -19,14 +19,14 @@ pub(in super::super) fn slot_of(number: CUdevice) -> Option<u16> {
 }
 
 /// Counts memory that comes back, and returns the bytes that it has counted. The daemon says when there is room: others may be before.
-/// 0: there will be room for one piece after the other, each to be claimed by [`claim_piece`]. `refused`: the driver had none. Gives the wait
-/// up once `stop` returns true.
+/// 0: there will be room for one piece after the other, each to be claimed by [`claim_piece`]. `lacking`: bytes
+/// of room that the driver lacked; 0 = it was not asked. Gives the wait up once `stop` returns true.
 ///
 /// # Errors
 /// Holders of the room, in one line, if there is none.
-pub(in super::super) fn claim(slot: u16, bytes: u64, refused: bool, stop: impl Fn() -> bool) -> Result<u64, String> {
+pub(in super::super) fn claim(slot: u16, bytes: u64, lacking: u64, stop: impl Fn() -> bool) -> Result<u64, String> {
     let Some(words) = account::words(slot) else { return Ok(bytes) };
-    let room = Room { refused, returns: true, part: false };
+    let room = Room { lacking, returns: true, part: false };
     let answer = process::running().map(|rt| rt.ask_room(slot, bytes, room, &stop)).unwrap_or_default();
     match answer.granted {
         true if words.take(bytes) => Ok(bytes),
@@ -38,7 +38,7 @@ pub(in super::super) fn claim(slot: u16, bytes: u64, refused: bool, stop: impl F
 /// Counts a piece of memory that comes back while another program's leaves. False: there is no room for it yet.
 pub(in super::super) fn claim_piece(slot: u16, bytes: u64) -> bool {
     let Some(words) = account::words(slot) else { return true };
-    let room = Room { refused: false, returns: true, part: true };
+    let room = Room { lacking: 0, returns: true, part: true };
     process::running().is_some_and(|rt| rt.ask_room(slot, bytes, room, || false).granted) && words.take(bytes)
 }
 

@@ -73,10 +73,12 @@ static LIE_BENEATH: extern "C" fn() = {
 
 /// Counts of moves of memory, and what does not move in bytes, as a further JSON member of the statistics; empty if none can move.
 fn moves() -> String {
-    let Some([moves, beside, failed]) = counts::counts() else { return String::new() };
+    let Some((moves, failed)) = counts::counts() else { return String::new() };
     let pinned: Vec<String> = pins::pins().iter().map(|(why, bytes)| format!("\"{why}\":{bytes}")).collect();
     let reasons: Vec<String> = counts::reasons().iter().map(|(why, count)| format!("\"{why}\":{count}")).collect();
     let (pinned, reasons) = (pinned.join(","), reasons.join(","));
+    let [beside, bytes, us] = counts::beside();
+    let beside = format!("{{\"moves\":{beside},\"bytes\":{bytes},\"us\":{us}}}");
     let numbers = format!("\"moves\":{moves},\"beside\":{beside},\"failed\":{failed},\"why\":{{{reasons}}}");
     format!(",\"residency\":{{{numbers},\"pinned\":{{{pinned}}}}}")
 }

@@ -128,7 +128,7 @@ impl Moves for Mover {
         // No thread touches the chunks now: all are outside the latch. So no lock is held while the driver is called.
         let chunks = std::mem::take(&mut *movable.residents.lock());
         let mut taken = Taken(movable, chunks);
-        let is_empty = taken.1.chunks.is_empty();
+        let (is_empty, bytes) = (taken.1.chunks.is_empty(), taken.1.away_bytes());
         let result = taken.1.carry(&mut &movable.calls, &mut passage, to);
         drop(taken);
         if let Some(slot) = movable.slot() {
@@ -139,8 +139,8 @@ impl Moves for Mover {
             // The daemon is asked anew for all of it.
             return result.place;
         }
-        if passage.in_pieces && result.error.is_none() {
-            counts::came_beside();
+        if result.error.is_none() {
+            passage.count(bytes);
         }
         let was_full = std::mem::replace(&mut self.is_full, result.error == Some(NO_MEMORY) && to == Place::Device);
         if self.is_full && !was_full && is_arbitrated() {

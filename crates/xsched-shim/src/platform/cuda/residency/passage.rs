@@ -6,6 +6,7 @@ use xsched_core::residency::Room;
 
 use super::super::memory::moved;
 use super::super::types::CUresult;
+use super::counts;
 use super::movable::Movable;
 use super::virtuals::NO_MEMORY;
 use crate::process;
@@ -23,11 +24,14 @@ pub(super) struct Passage {
     /// Bytes that are counted and have yet to come.
     pub(super) claimed: u64,
     /// Pieces are claimed one by one.
-    pub(super) in_pieces: bool,
+    in_pieces: bool,
     /// The driver had no room before, and others are making some.
     waits_for_driver: bool,
     /// Some piece has moved.
     has_begun: bool,
+    /// Some piece had to wait until another program's had left.
+    has_waited: bool,
+    begun: Instant,
     /// Others did not leave in time.
     pub(super) gave_up: bool,
 }
@@ -35,8 +39,17 @@ pub(super) struct Passage {
 impl Passage {
     /// Passage away from the device, by an order of this number.
     pub(super) fn away(movable: &'static Movable, order: Option<u32>) -> Passage {
-        let (in_pieces, waits_for_driver, has_begun, gave_up) = (false, false, false, false);
-        Passage { movable, order, claimed: 0, in_pieces, waits_for_driver, has_begun, gave_up }
+        Passage {
+            movable,
+            order,
+            claimed: 0,
+            in_pieces: false,
+            waits_for_driver: false,
+            has_begun: false,
+            has_waited: false,
+            begun: Instant::now(),
+            gave_up: false,
+        }
     }
 
     /// Claims room for so many bytes that come back. `was_full`: the driver had none for them.
@@ -46,27 +59,38 @@ impl Passage {
     pub(super) fn back(movable: &'static Movable, bytes: u64, was_full: bool) -> Result<Passage, String> {
         let mut passage = Passage { waits_for_driver: was_full, ..Passage::away(movable, None) };
         if let Some(slot) = movable.slot().filter(|_| bytes > 0) {
-            passage.claimed = moved::claim(slot, bytes, was_full, || movable.stops_waiting())?;
+            let unused = if was_full { movable.calls.unused().unwrap_or(0) } else { bytes };
+            let lacking = if was_full { bytes.saturating_sub(unused).max(1) } else { 0 };
+            passage.claimed = moved::claim(slot, bytes, lacking, || movable.stops_waiting())?;
+            passage.begun = Instant::now();
             passage.in_pieces = passage.claimed == 0;
         }
         Ok(passage)
     }
 
     /// Waits until something holds. False: not in time.
-    fn wait(&self, holds: impl Fn() -> bool) -> bool {
+    fn wait(&mut self, holds: impl Fn(&Movable) -> bool) -> bool {
         let until = Instant::now() + PIECE;
-        while !holds() {
+        while !holds(self.movable) {
             if Instant::now() >= until || self.movable.stops_waiting() {
                 return false;
             }
+            self.has_waited = true;
             std::thread::sleep(LOOK);
         }
         true
     }
 
-    fn is_unused(&self, bytes: u64) -> bool {
-        self.movable.calls.unused().is_none_or(|unused| unused >= bytes)
+    /// Counts a passage back to the device of so many bytes that has ended well.
+    pub(super) fn count(&self, bytes: u64) {
+        if self.has_waited {
+            counts::came_beside(bytes, self.begun.elapsed());
+        }
     }
+}
+
+fn is_unused(movable: &Movable, bytes: u64) -> bool {
+    movable.calls.unused().is_none_or(|unused| unused >= bytes)
 }
 
 impl Room<CUresult> for Passage {
@@ -81,15 +105,15 @@ impl Room<CUresult> for Passage {
     fn comes(&mut self, bytes: u64, all: u64) -> Result<(), CUresult> {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         let has_room = if let (true, Some(slot)) = (self.in_pieces, self.movable.slot()) {
-            let is_counted = self.wait(|| moved::claim_piece(slot, bytes));
+            let is_counted = self.wait(|_| moved::claim_piece(slot, bytes));
             self.claimed += if is_counted { bytes } else { 0 };
             self.gave_up = !is_counted;
             is_counted
         } else if self.waits_for_driver {
-            self.wait(|| self.is_unused(bytes))
+            self.wait(|movable| is_unused(movable, bytes))
         } else {
             // Before copies are made in vain.
-            !is_first || self.is_unused(all)
+            !is_first || is_unused(self.movable, all)
         };
         if has_room { Ok(()) } else { Err(NO_MEMORY) }
     }

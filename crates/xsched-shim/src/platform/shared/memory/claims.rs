@@ -123,7 +123,7 @@ enum Way {
 fn refused_by_driver<K: Keeper>(slot: u16, bytes: u64) -> Way {
     let Some(words) = words(slot) else { return Way::Nothing };
     let is_possible = K::info().is_some_and(|(_, total)| bytes <= total);
-    let room = Room { refused: true, ..Room::default() };
+    let room = Room { lacking: bytes, ..Room::default() };
     let answer = process::running().filter(|_| is_possible).map(|rt| rt.ask_room(slot, bytes, room, || false));
     let answer = answer.unwrap_or_default();
     if answer.granted {
