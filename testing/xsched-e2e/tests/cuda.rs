@@ -265,22 +265,25 @@ fn a_program_with_commands_that_wait_on_the_device_goes_on_when_its_daemon_is_ki
 fn code_is_not_loaded_while_commands_wait_on_the_device() {
     let gpu = Gpu::new();
     let _daemon = gpu.place.daemon(&["--policy", "hpf"]);
-    let (mut program, mut rival) = held_with(&gpu, "3", &["200", "2000", "loading"]);
-    let (given, done) = at_rest(&mut program, &mut rival);
-    assert!(given > done, "{given} {done}");
-    let mut loaded = || {
-        program.tell("count");
-        let lines = std::iter::from_fn(|| Some(program.line()).filter(|line| !line.starts_with("given ")));
-        lines.filter(|line| line == "loaded").count()
-    };
-    // Otherwise code is loaded every 2 ms.
-    until("nothing is loaded", || {
-        rival.progress_after(now_ns());
-        loaded() == 0
+    // On a busy machine the rival may be idle for a moment, in which all of it is done.
+    one_of(5, "commands wait on the device", || {
+        let (mut program, mut rival) = held_with(&gpu, "3", &["200", "2000", "loading"]);
+        let (given, done) = at_rest(&mut program, &mut rival);
+        let mut loaded = || {
+            program.tell("count");
+            let lines = std::iter::from_fn(|| Some(program.line()).filter(|line| !line.starts_with("given ")));
+            lines.filter(|line| line == "loaded").count()
+        };
+        // Otherwise code is loaded every 2 ms.
+        until("nothing is loaded", || {
+            rival.progress_after(now_ns());
+            loaded() == 0
+        });
+        gpu.end(rival);
+        program.expect("loaded");
+        gpu.end(program);
+        if given > done { Ok(()) } else { Err(format!("{given} given, {done} done")) }
     });
-    gpu.end(rival);
-    program.expect("loaded");
-    gpu.end(program);
 }
 
 /// A rival that is never idle may be so because of held commands: see `device_gates.rs` of the core.
