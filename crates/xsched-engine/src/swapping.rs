@@ -193,7 +193,7 @@ impl<M: Memory> Engine<M> {
             return Decision::Refused;
         }
         if want.returns && needed <= on_its_way {
-            // It comes in pieces, for each of which the program asks: while one's memory leaves, the other's comes.
+            // Memory comes in pieces, for each of which its program asks, while the other program's leaves.
             return self.grant(id, want);
         }
         let gifts = self.gifts(id, want, needed, leaving);

@@ -32,7 +32,7 @@ pub(super) struct Passage {
     /// Some piece had to wait until another program's had left.
     has_waited: bool,
     begun: Instant,
-    /// Others did not leave in time.
+    /// True once room was waited for in vain.
     pub(super) gave_up: bool,
 }
 
