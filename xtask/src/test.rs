@@ -21,7 +21,7 @@ use step::{Body, Ended, Step, Verdict, locked};
 /// Text of `cargo xtask test --help`.
 pub(crate) const HELP: &str = "\
 Without an option: format, build, generated files, all Rust and Python tests, and programs side by side, each once, on one debug
-build. On two processors with nothing else to do: some 18 minutes from a fresh clone, 9 when all is built.
+build. On two processors with nothing else to do: some 18 minutes from a fresh clone, 8 when all is built.
 
 --long: that, what `cargo xtask ci` does, and then what looks for rarer faults by chance and repetition, in an hour or so: many
 random cases of the policies, 100 trials side by side, unit tests under the thread and the address sanitizer, the long programs of

@@ -77,9 +77,12 @@ class Checks:
         """It starts all the same, and the reason is told."""
         engine, name = self.engine, image.stem
         engine.image(image, name)
-        container = engine.begin(f"c-{name}", name, *command)
+        # It stays, so that the daemon still knows it when it is asked.
+        container = engine.begin(f"c-{name}", name, *command, "stay")
         record = self.record(f"c-{name}")
         assert why in (record["unscheduled"] or ""), record
+        until("it has begun", lambda: expect in engine.podman("logs", f"c-{name}").stdout)
+        engine.podman("kill", "-s", "TERM", f"c-{name}")
         status = engine.podman("wait", f"c-{name}").stdout.strip()
         logs = engine.podman("logs", f"c-{name}")
         assert status == "0" and expect in logs.stdout and not logs.stderr, (status, logs.stdout, logs.stderr)
@@ -126,7 +129,7 @@ class Checks:
             alive = ("sh", "-c", "echo alive without")
             for release in images.RELEASES:
                 case(f"Debian {release}, glibc {images.RELEASES[release]}", lambda release=release: self.scheduled(images.debian(self.kept, release)))
-            case("the host's library in Debian bullseye", lambda: self.inherits("bullseye", *alive))
+            case("the host's library in Debian bullseye", lambda: self.inherits(images.debian(self.kept, "bullseye"), *alive))
             emulated = ("/bin/qemu", "/bin/hello")
             case("arm64, emulated", lambda: self.unscheduled(images.arm64(work).tar(), "another machine (aarch64)", *emulated))
 
