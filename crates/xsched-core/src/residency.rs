@@ -4,5 +4,5 @@ mod carry;
 mod choice;
 
 pub use crate::protocol::residency::{Entry, Goal, Inside, LOOK_NS, Latch, Moves, Place, Seen, Turn};
-pub use carry::{Body, Chunk, Driver, Moved, Residents, Room, Stored};
+pub use carry::{Body, Chunk, Driver, Moved, Pieces, Residents, Stored};
 pub use choice::{Touch, heats};

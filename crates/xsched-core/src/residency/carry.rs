@@ -53,9 +53,9 @@ pub trait Driver {
     fn give(&mut self, stored: Stored<Self::Handle>, bytes: u64);
 }
 
-/// Room on the device while a move is under way. Memory leaves and comes back in pieces, so that another program's can come while one's
+/// Follows the pieces of a move, as there is room on the device. Memory leaves and comes back in pieces, so that another program's can come while one's
 /// leaves: both directions of the link are in use then.
-pub trait Room<E> {
+pub trait Pieces<E> {
     /// So many bytes have left the device, and others may take them.
     fn left(&mut self, bytes: u64);
     /// So many bytes are about to come to the device, of `all` that the move brings there. Waits until there is room.
@@ -66,7 +66,7 @@ pub trait Room<E> {
 }
 
 /// Room that nobody else waits for or gives.
-impl<E> Room<E> for () {
+impl<E> Pieces<E> for () {
     fn left(&mut self, _: u64) {}
 
     fn comes(&mut self, _: u64, _: u64) -> Result<(), E> {
@@ -371,7 +371,7 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
     pub fn carry<D: Driver<Handle = H>>(
         &mut self,
         driver: &mut D,
-        room: &mut impl Room<D::Error>,
+        room: &mut impl Pieces<D::Error>,
         to: Place,
     ) -> Moved<D::Error> {
         self.unreleased.retain(|&handle| driver.release(handle).is_err());
@@ -419,7 +419,7 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
     fn leave<D: Driver<Handle = H>>(
         &mut self,
         driver: &mut D,
-        room: &mut impl Room<D::Error>,
+        room: &mut impl Pieces<D::Error>,
         to: Place,
     ) -> Result<(), D::Error> {
         // Host memory is what lacks most often, so all of it is taken before the first piece is released.
@@ -461,7 +461,7 @@ impl<H: Copy + Eq + core::fmt::Debug> Residents<H> {
     fn come_back<D: Driver<Handle = H>>(
         &mut self,
         driver: &mut D,
-        room: &mut impl Room<D::Error>,
+        room: &mut impl Pieces<D::Error>,
     ) -> Result<(), D::Error> {
         let all = self.away_bytes();
         for piece in self.pieces(|chunk| !matches!(chunk.mapped, Mapped::Device)) {

@@ -39,6 +39,8 @@ struct Maps {
     copies: Vec<(u64, u64)>,
     /// Number of copies that have ended.
     copied: usize,
+    /// Largest number of copies that had not ended.
+    most_copies: usize,
     store: Vec<Stored<u64>>,
     maps_device: bool,
 }
@@ -54,6 +56,7 @@ impl Maps {
             mapped: BTreeMap::new(),
             copies: Vec::new(),
             copied: 0,
+            most_copies: 0,
             store: Vec::new(),
             maps_device: true,
         }
@@ -155,6 +158,7 @@ impl Driver for Maps {
         self.contents_at(from);
         self.contents_at(to);
         self.copies.push((to, from));
+        self.most_copies = self.most_copies.max(self.copies.len());
         Ok(())
     }
 
@@ -205,9 +209,13 @@ struct Program {
 
 impl Program {
     fn new() -> Self {
+        Program::with(CHUNKS)
+    }
+
+    fn with(chunks: u64) -> Self {
         let mut driver = Maps::new();
         let mut residents = Residents::default();
-        for i in 0..CHUNKS {
+        for i in 0..chunks {
             let at = (1 << 40) + i * BYTES;
             let handle = driver.create(0, BYTES).expect("memory");
             driver.map(at, BYTES, handle).expect("mapping");
@@ -392,7 +400,7 @@ struct Noted {
     most: usize,
 }
 
-impl Room<Refused> for Noted {
+impl Pieces<Refused> for Noted {
     fn left(&mut self, bytes: u64) {
         self.left.push(bytes);
     }
@@ -421,6 +429,28 @@ fn memory_leaves_and_comes_back_in_pieces_as_there_is_room() {
     assert_eq!((moved.place, moved.error, room.comes.len()), (Place::Device, None, 2));
     program.verify();
     program.write(600);
+}
+
+#[test]
+fn a_few_pieces_are_copied_at_a_time_however_many_there_are() {
+    let mut program = Program::with(40);
+    let mut room = Noted::default();
+    let moved = program.residents.carry(&mut program.driver, &mut room, Place::Away);
+    assert_eq!((moved.place, moved.error, room.left), (Place::Away, None, vec![PIECE; 20]));
+    assert_eq!(program.driver.most_copies, 2 * AHEAD);
+    program.verify();
+    assert_eq!(program.carry(Place::Device, Failures::At(Vec::new())).error, None);
+    program.write(600);
+    // Failures after some pieces have left, which come back, too. Memory that is not released at once is so in the end.
+    let mut undone = 0;
+    for n in 100..108 {
+        let moved = program.carry(Place::Away, Failures::At(vec![n]));
+        assert_eq!(moved.error, (moved.place == Place::Device).then_some(Refused), "failure at call {n}");
+        undone += u32::from(moved.place == Place::Device);
+        program.carry(Place::Device, Failures::At(Vec::new()));
+        program.write(700);
+    }
+    assert_eq!(undone, 6, "of eight calls for a piece, two release memory");
 }
 
 /// A driver that maps no memory of the device any more: what was unmapped is backed by the host, and the program goes on.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use xsched_core::residency::Room;
+use xsched_core::residency::Pieces;
 
 use super::super::memory::moved;
 use super::super::types::CUresult;
@@ -93,7 +93,7 @@ fn is_unused(movable: &Movable, bytes: u64) -> bool {
     movable.calls.unused().is_none_or(|unused| unused >= bytes)
 }
 
-impl Room<CUresult> for Passage {
+impl Pieces<CUresult> for Passage {
     fn left(&mut self, bytes: u64) {
         self.movable.count_left(bytes);
         let is_first = !std::mem::replace(&mut self.has_begun, true);
