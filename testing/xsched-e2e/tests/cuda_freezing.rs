@@ -600,6 +600,25 @@ fn programs_of_different_sizes_take_turns_on_a_device_without_limits() {
     }
 }
 
+/// A program is killed while its memory leaves in pieces for another one, which has the room all the same.
+#[test]
+fn a_program_is_killed_while_its_memory_leaves_for_another() {
+    let gpu = Gpu::new();
+    let _daemon = daemon_of(&gpu, 165);
+    let mut stays = start_with(&gpu, &["--memory", "swap"], 160);
+    let pid = stays.pid();
+    for _ in 0..4 {
+        let goes = start_with(&gpu, &["--memory", "swap"], 160);
+        stays.tell("add");
+        until("some of it has left", || memory(&gpu, goes.pid()).1 > 0);
+        signal(goes.pid(), Signal::KILL);
+        assert_eq!(stays.line(), "added");
+        assert_eq!((says(&mut stays, "check"), memory(&gpu, pid)), ("right".into(), (160, 0, false)));
+    }
+    assert_eq!(stays.wait().2, "", "nobody is told of memory that lacks");
+    assert_eq!(gpu.driver_stats(pid)["illegal"], json!(0));
+}
+
 /// Memory of one program comes in pieces while the other's leaves: each has more than one piece.
 #[test]
 fn memory_comes_while_another_programs_leaves() {
