@@ -9,7 +9,7 @@ use xsched_proto::segment::{GroupSlot, length};
 use xsched_proto::wire::{Levels, Platform, Share, Sharing};
 
 use crate::pooling::Seat;
-use crate::tuning::{ENDS_SOON_US, LENT_ENDS_SOON_US, LONG_US};
+use crate::tuning::{ENDS_SOON_US, LONG_US};
 use crate::user::User;
 
 /// A group.
@@ -94,7 +94,7 @@ pub(crate) fn drains(words: &GroupSlot, by_class: bool, lends: bool) -> Drains {
     let longest_us = words.longest_us.load(Relaxed);
     let is_short = words.lengths.load(Relaxed) != length::LONG && longest_us <= LONG_US;
     match longest_us {
-        _ if by_class && lends && longest_us <= LENT_ENDS_SOON_US => Drains::First,
+        _ if by_class && lends => Drains::First,
         0 => Drains::ByItself,
         _ if is_short || by_class && longest_us <= ENDS_SOON_US => Drains::InSlices,
         _ => Drains::ByItself,

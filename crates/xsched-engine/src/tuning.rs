@@ -40,8 +40,6 @@ pub const WANT_TOLD_NS: u64 = 5_000_000_000;
 pub const KEEP_AFTER_REFUSAL_NS: u64 = 5_000_000_000;
 /// Commands up to this length, in µs, end within the moments that more urgent groups leave them: `DRAINS` times `DRAIN_US` of the policies.
 pub(crate) const ENDS_SOON_US: u64 = 8_000;
-/// Commands up to this length, in µs, are waited for at once where they use memory of the host.
-pub(crate) const LENT_ENDS_SOON_US: u64 = 25_000;
 /// Commands longer than this, in µs, are too long for others to run beside them: a rival's requests take as long.
 pub const LONG_US: u64 = 2_000;
 /// Bursts after which it counts as known what bounds a program: one of a start, with its compilations, says little.

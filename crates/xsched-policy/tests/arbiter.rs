@@ -420,6 +420,41 @@ fn work_that_gets_nowhere_in_slices_ends_before_others_begin_and_they_wait_once(
     assert_eq!(gates_beside(Drains::ByItself, 30_000, 60_000, None), [(10_000, vec![2])]);
 }
 
+#[test]
+fn a_wait_for_work_that_takes_longer_is_tried_now_and_then() {
+    let mut w = World::new("hpf");
+    w.add(g(1, -128), 0);
+    w.add(g(2, 128), 0);
+    w.send(Event::Drains(GroupId(1), Drains::First));
+    w.ready(1);
+    let mut waits = |executes_us: u64, times: usize| -> Vec<bool> {
+        let mut request = |_| {
+            w.run(w.now + 5_000);
+            let begin = w.now;
+            w.sims.get_mut(&1).unwrap().executes_until = begin + executes_us;
+            w.ready(2);
+            w.send(Event::Drained(GroupId(1)));
+            let mut has_waited = false;
+            while w.now < begin + 50_000 {
+                w.run(w.now + 50);
+                has_waited |= w.open().is_empty() && w.now < begin + 3_000;
+            }
+            w.send(Event::Idle(GroupId(2)));
+            has_waited
+        };
+        (0..times).map(&mut request).collect()
+    };
+    assert_eq!(waits(4_000, 3), [false, true, true], "the length of the first request is not known before");
+    assert_eq!(waits(60_000, 3), [true; 3], "in vain");
+    for _ in 0..2 {
+        let found = waits(60_000, 13);
+        assert_eq!(found, [vec![false; 12], vec![true]].concat());
+    }
+    waits(60_000, 12);
+    assert_eq!(waits(4_000, 3), [true; 3], "it has ended meanwhile");
+    assert_eq!(waits(60_000, 4), [true, true, true, false]);
+}
+
 /// Gates beside work that none of the moments suffices for.
 fn three_moments() -> Vec<(u64, Vec<u64>)> {
     [10_000, 14_000, 17_000, 21_000, 24_000, 28_000, 31_000]

@@ -83,7 +83,7 @@ pub enum Drains {
     /// The work is short, and advances in short slices of the hardware while another group has the device. Where that is not enough, the
     /// others pause for some moments.
     InSlices,
-    /// The work gets nowhere in such slices, and is not that long: others wait for it first, unless their requests are short.
+    /// The work gets nowhere in such slices: others wait for it first, unless their requests are short or it proves too long.
     First,
 }
 

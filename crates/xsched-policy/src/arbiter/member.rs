@@ -7,7 +7,7 @@ use super::stages::drain::Drain;
 use super::stages::guard::Wait;
 use super::starvation::Watch;
 use super::{Action, GroupSpec};
-use crate::tuning::DORMANT_US;
+use crate::tuning::{DORMANT_US, DRAIN_FIRST_REQUEST_US};
 use crate::{GroupView, Micros, ProgramId};
 
 /// A group on a device.
@@ -115,8 +115,7 @@ impl Member {
     pub(super) fn idle(&mut self, now: Micros) {
         if std::mem::take(&mut self.group.ready) {
             self.group.idle_since = Some(now);
-            let request_us = now.saturating_sub(self.group.ready_since);
-            self.drain.request_us = u32::try_from(request_us).unwrap_or(u32::MAX);
+            self.drain.has_long_requests = now.saturating_sub(self.group.ready_since) >= DRAIN_FIRST_REQUEST_US;
         }
         self.group.busy = false;
         self.gate.running_since = None;

@@ -4,13 +4,16 @@
 //! in which a slice begins, and costs the urgent group two switches of contexts each time. Some commands get nowhere in such a slice. So
 //! where the device still executes something after a while, the more urgent groups pause for a moment, some times for each time that a gate
 //! closes: the work that they have in flight comes first, and may take the whole of such a moment. For work that uses memory of the host,
-//! and advances at the speed of the link, they pause at once, and once, if their requests are long enough for that.
+//! and advances at the speed of the link, they pause at once, and once, if their requests are long enough for that. Whether such work ends
+//! within that pause is seen by the pauses themselves: after some in vain they are given now and then only.
 
 use xsched_proto::trace::Why;
 
 use super::{Round, Stage};
 use crate::arbiter::member::Member;
-use crate::tuning::{DRAIN_FIRST_REQUEST_US, DRAIN_FIRST_US, DRAIN_PATIENCE_US, DRAIN_POLL_US, DRAIN_US, DRAINS};
+use crate::tuning::{
+    DRAIN_FIRST_IN_VAIN, DRAIN_FIRST_LEFT_OUT, DRAIN_FIRST_US, DRAIN_PATIENCE_US, DRAIN_POLL_US, DRAIN_US, DRAINS,
+};
 use crate::{Drains, Micros, PoolId, Verdict};
 
 /// State of one group that leaves the device.
@@ -27,8 +30,10 @@ pub(in crate::arbiter) struct Drain {
     /// Pauses that did not suffice, and the begin of the next one after them.
     vain: u8,
     again_at: Micros,
-    /// Time for which the group last wanted the device, until it was idle, in µs.
-    pub(in crate::arbiter) request_us: u32,
+    /// Pauses at once, one after the other, that did not suffice, and from then on closings of the gate without one.
+    firsts_in_vain: u8,
+    /// The group last wanted the device for so long that others may have it for a moment first.
+    pub(in crate::arbiter) has_long_requests: bool,
 }
 
 /// The drains of one device.
@@ -50,7 +55,28 @@ pub(in crate::arbiter) fn is_due(m: &Member, now: Micros) -> bool {
 impl Drain {
     /// State of a group that does not leave the device.
     fn at_rest(&self) -> Drain {
-        Drain { how: self.how, request_us: self.request_us, ..Drain::default() }
+        let Drain { how, firsts_in_vain, has_long_requests, .. } = *self;
+        Drain { how, firsts_in_vain, has_long_requests, ..Drain::default() }
+    }
+
+    /// The group leaves the device no longer. Notes whether a pause at once was enough.
+    fn end(&mut self) {
+        let is_in_vain = self.executes == Some(true);
+        self.firsts_in_vain = match self.firsts_in_vain {
+            n if self.how != Drains::First || self.until.is_none() => n,
+            n if self.at_once => {
+                if is_in_vain {
+                    n + 1
+                } else {
+                    0
+                }
+            }
+            n if n < DRAIN_FIRST_IN_VAIN => n,
+            // With one more in vain, as many are left out again.
+            n if n + 1 == DRAIN_FIRST_IN_VAIN + DRAIN_FIRST_LEFT_OUT => DRAIN_FIRST_IN_VAIN - 1,
+            n => n + 1,
+        };
+        *self = self.at_rest();
     }
 
     /// Begin of the next pause of the others.
@@ -112,7 +138,7 @@ impl Stage for DrainStage {
         let spans = runners().any(|m| m.job.spanning.is_some());
         let most_urgent = runners().map(|m| m.group.priority).max().filter(|_| !spans);
         let of_most_urgent = || runners().filter(|m| Some(m.group.priority) == most_urgent);
-        let requests_are_long = of_most_urgent().all(|m| m.drain.request_us >= DRAIN_FIRST_REQUEST_US);
+        let requests_are_long = of_most_urgent().all(|m| m.drain.has_long_requests);
         // Beside a long command of the same pool nothing ends soon, whichever groups pause.
         let long =
             members.iter().filter(|m| m.group.ready && m.drain.how == Drains::ByItself).filter_map(|m| m.group.pool);
@@ -123,13 +149,14 @@ impl Stage for DrainStage {
             let ends = m.drain.how != Drains::ByItself && m.group.pool.is_none_or(|pool| !long.contains(&pool));
             let leaves = ends && !m.yields && m.job.spanning.is_none() && m.group.ready && !verdict.run;
             if !leaves || m.group.granted {
-                m.drain = m.drain.at_rest();
+                m.drain.end();
             }
             if !leaves || most_urgent.is_none_or(|priority| priority <= m.group.priority) {
                 continue;
             }
             if m.drain.until.is_none() {
-                m.drain.at_once = m.drain.how == Drains::First && requests_are_long;
+                let is_worth_it = m.drain.firsts_in_vain < DRAIN_FIRST_IN_VAIN;
+                m.drain.at_once = m.drain.how == Drains::First && requests_are_long && is_worth_it;
             }
             let closed_at = if m.group.granted { now } else { m.gate.closed_at };
             let Some((poll, others_pause)) = m.drain.go_on(now, closed_at) else { continue };
