@@ -83,7 +83,7 @@ impl Passage {
 
     /// Counts a passage back to the device of so many bytes that has ended well.
     pub(super) fn count(&self, bytes: u64) {
-        if self.has_waited {
+        if self.in_pieces || self.has_waited {
             counts::came_beside(bytes, self.begun.elapsed());
         }
     }
