@@ -8,6 +8,8 @@
  *                               TOLD is the memory that the program is told to have
  *   alloc hold                  takes 1 GiB plainly and 1 GiB from a pool, and stays: a line of JSON
  *   alloc fill WAY              takes pieces of 256 MiB (plain, vmm, pool) until it is refused: a line of JSON
+ *
+ * As a shared library it is an allocator for PyTorch (torch_allocate, torch_free), whose way torch_switch changes.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -91,7 +93,7 @@ static double seconds(void) {
     return now.tv_sec + now.tv_nsec / 1e9;
 }
 
-static void begin(void) {
+static void *find_all(void) {
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     if (!library) {
         fprintf(stderr, "alloc: no libcuda.so.1\n");
@@ -99,6 +101,11 @@ static void begin(void) {
     }
 #define FIND(name, arguments) *(void **)&more_##name = dlsym(library, #name);
     MORE(FIND)
+    return library;
+}
+
+static void begin(void) {
+    void *library = find_all();
     CUresult (*init)(unsigned) = (CUresult(*)(unsigned))dlsym(library, "cuInit");
     CUresult (*get)(CUdevice *, int) = (CUresult(*)(CUdevice *, int))dlsym(library, "cuDeviceGet");
     CUresult (*retain)(CUcontext *, CUdevice) = (CUresult(*)(CUcontext *, CUdevice))dlsym(library, "cuDevicePrimaryCtxRetain");
@@ -300,6 +307,57 @@ static void within(int rounds) {
         printf("%s\"%s\":{\"own\":%.1f,\"found\":%.1f,\"beyond\":%.1f}", t ? "," : "", TIME_NAMES[t], bare, here, more);
     }
     printf("}\n");
+}
+
+/* ---- an allocator for PyTorch ----------------------------------------------------------------------------------- */
+
+static int is_plain;
+static __thread int has_context;
+static CUresult (*set_current)(CUcontext);
+/* Seconds in calls that allocate and in those that free, and the number of the former. One thread at a time works in such a program. */
+static double spent[3];
+
+void torch_spent(double *found) {
+    memcpy(found, spent, sizeof spent);
+    memset(spent, 0, sizeof spent);
+}
+
+/* Has memory taken and given back by the functions that the linker finds (1) or by the driver's own (0), plainly or from the pool. */
+void torch_switch(int which, int plain) {
+    static void *ways[2][4];
+    void *pool;
+    uint64_t keep = UINT64_MAX;
+    if (!ways[0][0]) {
+        find_all();
+#define BOTH(n, name) ways[0][n] = own(#name), ways[1][n] = (void *)more_##name;
+        BOTH(0, cuMemAlloc_v2) BOTH(1, cuMemFree_v2) BOTH(2, cuMemAllocAsync) BOTH(3, cuMemFreeAsync)
+        MUST(M(cuDeviceGetDefaultMemPool, &pool, 0));
+        MUST(M(cuMemPoolSetAttribute, pool, 4, &keep));
+        CUresult (*retain)(CUcontext *, CUdevice) = (CUresult(*)(CUcontext *, CUdevice))find("cuDevicePrimaryCtxRetain");
+        MUST(retain(&context, 0));
+        set_current = (CUresult(*)(CUcontext))find("cuCtxSetCurrent");
+    }
+    *(void **)&more_cuMemAlloc_v2 = ways[which][0], *(void **)&more_cuMemFree_v2 = ways[which][1];
+    *(void **)&more_cuMemAllocAsync = ways[which][2], *(void **)&more_cuMemFreeAsync = ways[which][3];
+    is_plain = plain;
+}
+
+void *torch_allocate(ssize_t size, int gpu, CUstream on) {
+    CUdeviceptr p = 0;
+    (void)gpu;
+    /* PyTorch may not have used its device in this thread. */
+    if (!has_context) MUST(set_current(context)), has_context = 1;
+    double from = seconds();
+    if (size) MUST(is_plain ? M(cuMemAlloc_v2, &p, size) : M(cuMemAllocAsync, &p, size, on));
+    spent[0] += seconds() - from, spent[2]++;
+    return (void *)p;
+}
+
+void torch_free(void *p, ssize_t size, int gpu, CUstream on) {
+    (void)size, (void)gpu;
+    double from = seconds();
+    if (p) MUST(is_plain ? M(cuMemFree_v2, (CUdeviceptr)p) : M(cuMemFreeAsync, (CUdeviceptr)p, on));
+    spent[1] += seconds() - from;
 }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------ */

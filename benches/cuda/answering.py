@@ -8,7 +8,8 @@ is told. A request is a pass over all weights of one model, and the next request
 FILE too: seconds from the request to its answer, less the pass itself, the first time and then the median, with the bytes that moved; for
 `anew` of each time:
 
-  swap        both models run under `xsched run --memory swap`; `moves_gib_per_s` is the speed of the moves alone, in both directions
+  swap        both models run under `xsched run --memory swap`; `moves_gib_per_s` is the speed of the moves alone, in both directions,
+              and `link_gib_per_s` that of plain copies in both directions at once, from and to pinned memory, between the requests
   anew        without xsched: the one is ended and the other started, which loads as many weights from memory (/dev/shm)
   checkpoint  without xsched: the one is checkpointed and the other restored by cuCheckpointProcess*, where the driver has them
 
@@ -46,6 +47,28 @@ def model(count, folder):
     for _ in sys.stdin:
         began = time.monotonic()
         print(json.dumps({"sum": sums(), "s": time.monotonic() - began}), flush=True)
+
+
+def link():
+    """Answers each line with the GiB/s of copies of 4 GiB in both directions at once."""
+    import torch
+
+    parts = [(torch.empty(2 * GIB, dtype=torch.uint8, device="cuda"), torch.empty(2 * GIB, dtype=torch.uint8, pin_memory=True)) for _ in range(2)]
+    streams = [torch.cuda.Stream() for _ in parts]
+
+    def copy():
+        for _ in range(2):
+            for (device, host), stream, out in zip(parts, streams, (True, False)):
+                with torch.cuda.stream(stream):
+                    (host if out else device).copy_(device if out else host, non_blocking=True)
+        torch.cuda.synchronize()
+
+    copy()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        began = time.monotonic()
+        copy()
+        print(json.dumps({"gib_per_s": 8 / (time.monotonic() - began)}), flush=True)
 
 
 def save(folder):
@@ -93,21 +116,26 @@ def swap(place, args, report):
     stats = [f"{place.folder}/stats-{n}" for n in range(2)]
     words = ["--model", str(args.parts)], place.xsched, "run", "--memory", "swap", "--"
     models = [ready(start(place, *words, XSCHED_STATS=file)) for file in stats]
+    plain, speeds = ready(start(place, ["--link"])), []
     asked(models[1])
     alone, total = asked(models[1])
     times, sums = [], set()
     for n in range(args.requests):
-        time.sleep(args.every)
+        time.sleep(args.every / 2)
+        speeds.append(ask(plain, "copy")["gib_per_s"])
+        time.sleep(args.every / 2)
         took, found = asked(models[n % 2])
         times.append(took)
         sums.add(found)
     says = place.run("ps", str(models[0].pid), str(models[1].pid)).stdout
-    for each in models:
+    for each in (*models, plain):
         stop(each)
     beside = [json.loads(Path(file).read_text().splitlines()[-1])["residency"]["beside"] for file in stats]
     moves, size, us = (sum(each[key] for each in beside) for key in ("moves", "bytes", "us"))
+    speed, copies = 2 * size / GIB / (us / 1e6) if us else 0, statistics.median(speeds)
     report("swap", alone_s=round(alone, 4), capacity_mib=capacity, same=sums == {total}, **figures(times, alone, args.gib),
-           moves=moves, moves_gib_per_s=round(2 * size / GIB / (us / 1e6), 1) if us else None, says=says)
+           moves=moves, moves_gib_per_s=round(speed, 1), link_gib_per_s=round(copies, 1), of_link=round(speed / copies, 3),
+           links=[round(each, 1) for each in speeds], says=says)
     return alone
 
 
@@ -173,6 +201,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--save", help=argparse.SUPPRESS)
+    parser.add_argument("--link", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--operate", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--from", dest="folder", help=argparse.SUPPRESS)
     parser.add_argument("--bin", type=Path)
@@ -183,6 +212,8 @@ def main():
     parser.add_argument("--only", default="swap,checkpoint,anew", help="parts, with commas between [%(default)s]")
     args = parser.parse_args()
     args.parts = 2 * args.gib
+    if args.link:
+        return link()
     if args.operate:
         return operate()
     if args.save:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """A language model's server beside a training, which do not fit into the GPU's memory together.
 
-  fitting.py --bin FOLDER [--out FILE] [--hold GIB] [--tokens N] [--seconds N]
+  fitting.py --bin FOLDER [--out FILE] [--hold GIB] [--tokens N] [--seconds N] [--turns N]
 
 FOLDER holds `xsched` and `libxsched.so`. The training (1.2 billion parameters, Adam, low, `--memory swap`) takes 57 GiB with the default
 number of tokens a step; the server (the role `llm`, high) holds 3 GiB and, as a cache, so many more (33; with 18 both fit into 79 GiB). Prints
-one JSON object for each part, to FILE too: the server's token gaps alone, with the training suspended, and beside it; time until the server
-can answer; steps of the training before, beside and after; memory as `xsched ps` tells it; and whether the losses equal those of a bare run.
-Takes three minutes; needs torch and nvidia-smi.
+one JSON object for each part, to FILE too: the server's token gaps alone, with the training suspended, and beside it, by turns, and of all
+turns together; time until the server can answer; steps of the training before, beside and after; memory as `xsched ps` tells it; and whether
+the losses equal those of a bare run. Takes three minutes; needs torch and nvidia-smi.
 """
 
 import argparse
@@ -100,8 +100,13 @@ class Server:
         tell(self.child, f"go poisson {start} {start + seconds} 4 {seed}")
 
     def result(self):
-        found = json.loads(self.expect("RESULT "))
-        gaps, first = sorted(found["gap_ms"]), sorted(found["first_ms"])
+        return json.loads(self.expect("RESULT "))
+
+    @staticmethod
+    def figures(results):
+        """Figures of all requests of these results."""
+        all_of = lambda key: sorted(value for found in results for value in found[key])
+        gaps, first = all_of("gap_ms"), all_of("first_ms")
         at = lambda values, part: values[min(len(values) - 1, int(part * len(values)))] if values else None
         return {"requests": len(first), "gap_p50_ms": at(gaps, 0.5), "gap_p99_ms": at(gaps, 0.99), "gap_worst_ms": at(gaps, 1),
                 "first_p50_ms": at(first, 0.5), "first_p90_ms": at(first, 0.9)}
@@ -138,24 +143,28 @@ def measure(place, args, report):
     place.start_daemon()
     low = trainer(place, args.tokens, place.xsched, "run", "--priority", "low", "--memory", "swap", "--")
     ready(low)
-    alone = ask(low, f"run {args.seconds / 3}")
-    report("training alone", **brief(alone), used_mib=used_mib())
-    tell(low, f"run {2 * args.seconds}")
+    before = ask(low, "run 4")
+    report("training alone", **brief(before), used_mib=used_mib())
+    tell(low, "run 20")
     server = Server(place, args.hold, "--priority", "high")
     warmed = server.warm()
     report("start beside the training", warm_s=warmed, used_mib=used_mib(), memory=memory(place, low))
     both = answer(low)
     report("training while the server started", **brief(both))
-    place.run("suspend", str(low.pid))
-    server.go(args.seconds / 2, 1)
-    report("server alone", **server.result())
-    place.run("resume", str(low.pid))
-    for seed in (2, 3):
+    alone, beside, training = [], [], []
+    for turn in range(args.turns):
+        place.run("suspend", str(low.pid))
+        server.go(args.seconds, turn)
+        alone.append(server.result())
+        place.run("resume", str(low.pid))
         tell(low, f"run {args.seconds + 1}")
-        server.go(args.seconds, seed)
-        served = server.result()
-        both = answer(low)
-        report("beside", seed=seed, server=served, training=brief(both), used_mib=used_mib(), memory=memory(place, low))
+        server.go(args.seconds, turn)
+        beside.append(server.result())
+        training.append(answer(low))
+        report("turn", alone=server.figures(alone[-1:]), beside=server.figures(beside[-1:]), training=brief(training[-1]))
+    steps, s = (sum(each[key] for each in training) for key in ("steps", "s"))
+    report("all turns", alone=server.figures(alone), beside=server.figures(beside), steps_per_s=round(steps / s, 3), used_mib=used_mib(),
+           memory=memory(place, low))
     server.end()
     began = time.monotonic()
     place.until(lambda: memory(place, low)["away_bytes"] == 0, 60)
@@ -178,7 +187,8 @@ def main():
     parser.add_argument("--out", type=Path)
     parser.add_argument("--hold", type=int, default=33)
     parser.add_argument("--tokens", type=int, default=23 * 1024)
-    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--losses", type=int, default=40, help="steps of the bare run at most")
     args = parser.parse_args()
     if args.training:

@@ -11,7 +11,12 @@ process where it can be told. Parts (--only):
               ms, so that clocks that change do so for all: ns, and the median of each turn's ratio to the bare one
   programs    PyTorch programs that allocate a lot: the layers of a decoder and its backward pass with cudaMallocAsync for each tensor,
               and with cuMemAlloc for each tensor (no cache); by turns of some 0.1 s likewise, in --rounds sets of fresh
-              processes: ms of a step, and its instructions in millions where the machine counts them
+              processes: ms of a step, and its instructions in millions where the machine counts them. Two more bare ones stand
+              beside them, one of them with a preloaded library that does nothing: what they differ by is chance
+  switched    these programs once more, with an allocator that takes memory by the functions that the linker finds in one step and by
+              the driver's own in the others: ms of a step, of it in calls that allocate and in those that free, and the medians
+              of what they take beyond a step of the same turn with the driver's own, in percent of a step. `again` is another step
+              with the driver's own
   within      the same commands through the functions that the linker finds and through the driver's own, by turns in one thread, ns
   start       cuInit and the first context, likewise by turns, ms
   nvml        what NVIDIA's library tells a process that initialises it with and without NVML_INIT_FLAG_NO_ATTACH, and how long it takes
@@ -43,10 +48,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 GIB, MIB = 1 << 30, 1 << 20
-PARTS = ("nvml", "steps", "pairs", "programs", "within", "start", "context", "fill", "torch", "expandable", "async", "jax")
+PARTS = ("nvml", "steps", "pairs", "programs", "switched", "within", "start", "context", "fill", "torch", "expandable", "async", "jax")
 HOWS = ("bare", "counted", "limited")
-# A second bare program in turns: what ratios come to where nothing differs but chance.
-AGAIN = "again"
+# Further bare programs in turns, the second one with a library that does nothing: what ratios come to where nothing differs but chance.
+AGAIN, NOTHING = "again", "nothing"
+TURNS = (*HOWS, AGAIN, NOTHING)
 # The daemon asks NVML every second: two answers after the last allocation.
 MEASURED_S = 2.6
 ALLOCATORS = {"torch": "", "expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
@@ -112,31 +118,75 @@ class Instructions:
         return int.from_bytes(os.read(self.file, 8), "little") if self.file >= 0 else None
 
 
-def allocating_program():
-    """Steps of a small training, as many a line as take 0.1 s without xsched; answers with the milliseconds of each, and its millions of
-    instructions."""
-    instructions = Instructions()
+def small_training():
+    """A step of a small training, as a function. All such programs work on the same two cores, so that these are no difference."""
     import torch
 
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-2:])
     torch.manual_seed(1)
     layers = [torch.nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True) for _ in range(4)]
     net = torch.nn.Sequential(*layers).cuda()
     x = torch.randn(8, 128, 512, device="cuda")
 
     def steps(count):
-        start, begun = time.monotonic(), instructions.count()
+        start = time.monotonic()
         for _ in range(count):
             net(x).pow(2).mean().backward()
             net.zero_grad()
         torch.cuda.synchronize()
-        found = {"step": 1e3 * (time.monotonic() - start) / count}
+        return 1e3 * (time.monotonic() - start) / count
+
+    return steps
+
+
+def allocating_program():
+    """As many steps of a small training a line as take 0.1 s without xsched; answers with the milliseconds of each, and its millions of
+    instructions."""
+    instructions = Instructions()
+    steps = small_training()
+
+    def measured(count):
+        begun = instructions.count()
+        found = {"step": steps(count)}
         return found if begun is None else found | {"instructions": (instructions.count() - begun) / count / 1e6}
 
     steps(5)
-    count = max(1, round(100 / steps(10)["step"]))
+    count = max(1, round(100 / steps(10)))
     print("{}", flush=True)
     while sys.stdin.readline().strip() == "go":
-        print(json.dumps(steps(count)), flush=True)
+        print(json.dumps(measured(count)), flush=True)
+
+
+def switched_program(library, plain, turns):
+    """Takes memory by alloc.c's functions, whose way changes from step to step."""
+    import torch
+
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(library, "torch_allocate", "torch_free")
+    torch.cuda.memory.change_current_allocator(allocator)
+    functions = ctypes.CDLL(library)
+    torch.cuda.init()
+    functions.torch_switch(0, int(plain))
+    steps, rows, spent = small_training(), [], (ctypes.c_double * 3)()
+    ways = [("own", 0), ("found", 1), ("again", 0)]
+    steps(10)
+    for turn in range(int(turns)):
+        row = {}
+        for name, which in ways:
+            functions.torch_switch(which, int(plain))
+            functions.torch_spent(spent)
+            step = steps(1)
+            functions.torch_spent(spent)
+            row[name] = {"step_ms": step, "allocates_ms": 1e3 * spent[0], "frees_ms": 1e3 * spent[1], "allocations": spent[2]}
+        rows.append(row)
+        ways = ways[1:] + ways[:1]
+    column = lambda name, key: [row[name][key] for row in rows]
+    found = {name: {key: round(statistics.median(column(name, key)), 4) for key in row["own"]} for name in ("own", "found", "again")}
+    own = found["own"]["step_ms"]
+    beyond = {
+        name: {key: median_of([100 * (row[name][key] - row["own"][key]) / own for row in rows]) for key in ("step_ms", "allocates_ms", "frees_ms")}
+        for name in ("found", "again")
+    }
+    print(json.dumps({"medians": found, "beyond_percent_of_step": beyond}), flush=True)
 
 
 def jax_program():
@@ -235,8 +285,11 @@ class Bench:
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("XSCHED_", "LD_PRELOAD"))}
         self.env["CUDA_VISIBLE_DEVICES"] = str(arguments.gpu) if "CUDA_VISIBLE_DEVICES" not in os.environ else os.environ["CUDA_VISIBLE_DEVICES"]
         self.alloc = self.work / "alloc"
-        flags = ["-O2", "-o", str(self.alloc), str(HERE / "alloc.c"), "-ldl", "-lm"]
-        built = subprocess.run([shutil.which("gcc") or "cc", *flags], capture_output=True, text=True)
+        self.library, self.nothing, compiler = self.work / "alloc.so", self.work / "nothing.so", shutil.which("gcc") or "cc"
+        flags = ["-O2", str(HERE / "alloc.c"), "-ldl", "-lm", "-o"]
+        built = subprocess.run([compiler, *flags, self.alloc], capture_output=True, text=True)
+        subprocess.run([compiler, "-shared", "-fPIC", *flags, self.library], capture_output=True)
+        subprocess.run([compiler, "-shared", "-x", "c", "/dev/null", "-o", self.nothing], check=True)
         self.alloc = self.alloc if built.returncode == 0 else None
         self.build_error = built.stderr[-500:] if built.returncode else ""
         help_of = subprocess.run([self.xsched, "run", "--help"], capture_output=True, text=True)
@@ -262,7 +315,9 @@ class Bench:
         env, limit = dict(self.env, **dict(variables)), f"{self.arguments.limit}GiB"
         stats = self.work / f"stats-{time.monotonic_ns()}"
         env["XSCHED_STATS"] = str(stats)
-        if how in ("bare", AGAIN):
+        if how == NOTHING:
+            env["LD_PRELOAD"] = str(self.nothing)
+        if how in ("bare", AGAIN, NOTHING):
             return command, env, stats
         if how == "counted":
             return [self.xsched, "run", "--socket", self.sockets[how], "--", *command], env, stats
@@ -378,9 +433,8 @@ class Bench:
         return self.finish(process, {"rows": rows})
 
     def taking_turns(self, command, count, word="", variables=(), first=0):
-        """Starts the command bare, counted, limited and bare again, and has one after the other answer a line, each time another one first."""
-        order = [*HOWS, AGAIN]
-        order = order[first % 4 :] + order[: first % 4]
+        """Starts the command in each way, and has one after the other answer a line, each time another one first."""
+        order = list(TURNS[first % len(TURNS) :] + TURNS[: first % len(TURNS)])
         running, rounds = {}, {how: [] for how in order}
         for how in order:
             running[how] = self.start(how, command, variables)
@@ -413,11 +467,23 @@ class Bench:
         command, found = [sys.executable, __file__, "program", "allocating"], {}
         for name, variable in kinds.items():
             sets = [self.taking_turns(command, 12, "go", [variable], n) for n in range(self.arguments.rounds)]
-            for how in (*HOWS, AGAIN):
-                # Processes differ, as bare ones do: a row is what four fresh ones come to.
+            for how in TURNS:
+                # Processes differ, as bare ones do: a row is what a set of fresh ones comes to.
                 rows = [{f"{name}_{k}": statistics.median(row[k] for row in each[how]) for k in each[how][0]} for each in sets]
                 found[how] = [before | row for before, row in zip(found.get(how, [{}] * len(rows)), rows)]
         return self.turns(found)
+
+    def switched(self):
+        """Steps with counted and with uncounted allocations in one process: --rounds fresh processes of each kind."""
+        found = {}
+        for kind, plain, turns in (("async", 0, 800), ("no_cache", 1, 400)):
+            for how in HOWS[1:]:
+                rows = []
+                for _ in range(self.arguments.rounds):
+                    process = self.start(how, [sys.executable, __file__, "program", "switched", self.library, plain, turns])
+                    rows.append(self.finish(process, json.loads(process.stdout.readline() or "{}")))
+                found[f"{kind} {how}"] = rows
+        return found
 
     def start_up(self):
         rounds = {how: [] for how in HOWS}
@@ -486,6 +552,9 @@ def summary(found):
         for key, bare in cost.get("medians", {}).get("bare", {}).items():
             others = "  ".join(f"{how} {cost['medians'][how][key]:.2f} (x{cost['ratios'][how][key]})" for how in cost["ratios"])
             print(f"{part} {key:<12} bare {bare:.2f}  {others}")
+    switched = found.get("switched", {})
+    for how, rows in switched.items() if isinstance(switched, dict) else ():
+        print(f"switched {how}: ", *(json.dumps({k: row[k] for k in ("medians", "beyond_percent_of_step", "stderr") if k in row}) for row in rows), sep="\n  ")
     for how, row in found.get("within", {}).items():
         print(f"within {how}: {json.dumps(row)}")
     print("nvml", json.dumps(found.get("nvml")))
@@ -502,7 +571,8 @@ def summary(found):
 
 def main():
     if sys.argv[1:2] == ["program"]:
-        return {"torch": torch_program, "allocating": allocating_program, "jax": jax_program, "nvml": nvml_program}[sys.argv[2]]()
+        programs = {"torch": torch_program, "allocating": allocating_program, "switched": switched_program, "jax": jax_program, "nvml": nvml_program}
+        return programs[sys.argv[2]](*sys.argv[3:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=str(HERE.parent.parent / "target/release"))
     parser.add_argument("--out", default="memory.json")
@@ -523,8 +593,8 @@ def main():
             for part in arguments.only.split(","):
                 begin = time.monotonic()
                 try:
-                    ways = {"steps": bench.steps, "pairs": bench.pairs, "programs": bench.programs, "within": bench.within, "start": bench.start_up, "context": bench.context,
-                            "fill": bench.fill, "cost": bench.cost}
+                    ways = {"steps": bench.steps, "pairs": bench.pairs, "programs": bench.programs, "switched": bench.switched, "within": bench.within, "start": bench.start_up,
+                            "context": bench.context, "fill": bench.fill, "cost": bench.cost}
                     if part == "nvml":
                         found[part] = bench.probe()
                     elif part in ways:
