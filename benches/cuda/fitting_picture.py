@@ -18,14 +18,14 @@ LEFT, TOP, BAR, ROW, PER_GIB = 150, 58, 26, 58, 4.6
 
 
 def lines_of(path, run):
-    """Lines of the first run with this command, by part; those of the seeds under `beside`."""
+    """Lines of the first run with this command, by part."""
     found = {}
     for line in map(json.loads, path.read_text().splitlines()):
         if line.get("run") != run:
             if found:
                 break
             continue
-        found.setdefault(line["part"], []).append(line)
+        found[line["part"]] = line
     if "training after" not in found and "server gone" not in found:
         sys.exit(f"{path}: no run {run}")
     return found
@@ -36,15 +36,14 @@ def per_second(row):
 
 
 def picture(found, capacity):
-    alone, beside, gone = found["training alone"][0], found["beside"], found["server gone"][0]
-    held, away = (beside[0]["memory"][key] for key in ("used_bytes", "away_bytes"))
-    server = beside[0]["used_mib"] / 1024 - held
-    gaps = " and ".join(f"{row['server']['gap_p99_ms']:.2f}" for row in beside)
-    bare = found["server alone"][0]["server"] if "server" in found["server alone"][0] else found["server alone"][0]
+    alone, turns, gone = found["training alone"], found["all turns"], found["server gone"]
+    held, away = (turns["memory"][key] for key in ("used_bytes", "away_bytes"))
+    server = turns["used_mib"] / 1024 - held
+    gap, bare = (turns[key]["gap_p99_ms"] for key in ("beside", "alone"))
     rows = [
         ("training", [("xsched", gone["memory"]["used_bytes"])], 0, [per_second(alone)]),
         ("beside a server", [("xsched", held), ("alone", server)], away,
-         [per_second(beside[0]["training"]), f"token gap P99 {gaps} ms, alone {bare['gap_p99_ms']:.2f}"]),
+         [f"{turns['steps_per_s']:.2f} steps a second", f"token gap P99 {gap:.2f} ms, alone {bare:.2f}"]),
         ("server gone", [("xsched", gone["memory"]["used_bytes"])], gone["memory"]["away_bytes"],
          [f"all back after {gone['back_s']:.1f} s"]),
     ]
