@@ -1,14 +1,16 @@
 //! Table of allocations by address. Handles of arrays are entries, too: no two live objects of a process have one
 //! address.
 
+use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use super::account::{self, Part};
 use crate::lock::Lock;
 
-/// Number of parts of the table, each with a lock; a power of two.
+/// Number of parts of the map, each with a lock; a power of two.
 const SHARDS: usize = 64;
 
 /// An allocation.
@@ -59,109 +61,271 @@ fn mixed(address: u64) -> u64 {
     product ^ (product >> 32)
 }
 
+/// Number of [`PLACES`]; a power of two.
+const PLACE_COUNT: usize = 4096;
+/// Allocations that need neither lock nor map, each in the place of its address's hash. One that finds its place taken is in [`MAP`].
+static PLACES: [Place; PLACE_COUNT] = [const { Place::new() }; PLACE_COUNT];
+
 type Shard = HashMap<u64, Entry, BuildHasherDefault<OfAddress>>;
 
-static TABLE: [Lock<Shard>; SHARDS] = [const { Lock::new() }; SHARDS];
+static MAP: [Lock<Shard>; SHARDS] = [const { Lock::new() }; SHARDS];
 /// Size of a region of addresses, as a power of two: memory of pools and memory that the table has lie in different ones.
 const REGION: u32 = 21;
 /// Number of counts of [`COUNTS`]; a power of two.
 const REGIONS: usize = 4096;
-/// Number of entries of the regions that have the same hash, so that most searches for an address that is not there need no
-/// lock. Changed under the lock of their part of the table.
-static COUNTS: [AtomicU32; REGIONS] = [const { AtomicU32::new(0) }; REGIONS];
+/// Number of entries of the regions that have the same hash, so that most searches for an address that is not there end here. The upper
+/// half counts those of the map alone.
+static COUNTS: [AtomicU64; REGIONS] = [const { AtomicU64::new(0) }; REGIONS];
+/// An entry in its place, in [`COUNTS`].
+const PLACED: u64 = 1;
+/// An entry of the map, in [`COUNTS`].
+const MAPPED: u64 = 1 << 32 | PLACED;
 
-/// Place of an address's region in [`COUNTS`].
+/// A place with an entry at most. Whoever changes the address from another value to [`Place::TAKEN`] has the entry for itself.
+struct Place {
+    /// Address of the allocation; 0 = none.
+    address: AtomicU64,
+    entry: UnsafeCell<MaybeUninit<Entry>>,
+}
+
+// SAFETY: see `Place::address`.
+unsafe impl Sync for Place {}
+
+impl Place {
+    /// No allocation begins there.
+    const TAKEN: u64 = 1;
+    /// Looks at a place that another thread has for some instructions. A signal handler that has interrupted that thread gives up.
+    const LOOKS: usize = 10_000;
+
+    const fn new() -> Place {
+        Place { address: AtomicU64::new(0), entry: UnsafeCell::new(MaybeUninit::uninit()) }
+    }
+
+    #[inline]
+    fn of(address: u64) -> &'static Place {
+        &PLACES[address.wrapping_mul(SPREAD) as usize >> (usize::BITS - PLACE_COUNT.ilog2())]
+    }
+
+    /// Puts an entry there, unless there is one.
+    #[inline]
+    fn put(&self, address: u64, entry: Entry) -> bool {
+        if self.address.compare_exchange(0, Place::TAKEN, Acquire, Relaxed).is_err() {
+            return false;
+        }
+        // SAFETY: taken just now.
+        unsafe { (*self.entry.get()).write(entry) };
+        self.address.store(address, Release);
+        true
+    }
+
+    /// Takes the place of an address, and returns its entry, if it is there. [`Place::leave`] is to follow.
+    #[inline]
+    fn take(&self, address: u64) -> Option<Entry> {
+        for look in 0..Place::LOOKS {
+            match self.address.compare_exchange(address, Place::TAKEN, Acquire, Relaxed) {
+                // SAFETY: taken just now, and written before the address was.
+                Ok(_) => return Some(unsafe { (*self.entry.get()).assume_init() }),
+                Err(Place::TAKEN) if look % 100 == 99 => std::thread::yield_now(),
+                Err(Place::TAKEN) => std::hint::spin_loop(),
+                Err(_) => break,
+            }
+        }
+        None
+    }
+
+    /// Leaves the place that was taken, without an entry or with one.
+    #[inline]
+    fn leave(&self, with: Option<(u64, Entry)>) {
+        if let Some((_, entry)) = with {
+            // SAFETY: taken by this thread.
+            unsafe { (*self.entry.get()).write(entry) };
+        }
+        self.address.store(with.map_or(0, |(address, _)| address), Release);
+    }
+}
+
+/// Count of an address's region.
 #[inline(always)]
-fn place(address: u64) -> usize {
-    (address >> REGION).wrapping_mul(SPREAD) as usize >> (usize::BITS - REGIONS.ilog2())
+fn count(address: u64) -> &'static AtomicU64 {
+    &COUNTS[(address >> REGION).wrapping_mul(SPREAD) as usize >> (usize::BITS - REGIONS.ilog2())]
 }
 
-/// Part of the table for an address: that of its region.
+/// Part of the map for an address.
 fn shard(address: u64) -> &'static Lock<Shard> {
-    &TABLE[place(address) % SHARDS]
+    &MAP[mixed(address) as usize % SHARDS]
 }
 
-/// Changes the count of an address's region, with its part of the table locked.
-fn count(address: u64, change: impl FnOnce(u32) -> u32) {
-    let count = &COUNTS[place(address)];
-    count.store(change(count.load(Relaxed)), Release);
+/// Part of the map for an address, if it may have an entry for it.
+fn mapped(address: u64) -> Option<&'static Lock<Shard>> {
+    (count(address).load(Acquire) >= MAPPED).then(|| shard(address))
 }
 
 /// Reports whether the table may have an entry for an address: false = it has none.
 #[inline(always)]
 pub(crate) fn may_have(address: u64) -> bool {
-    COUNTS[place(address)].load(Acquire) != 0
+    count(address).load(Acquire) != 0
 }
 
 /// Enters an allocation. One that was there before is gone, though its end was not seen.
 pub(crate) fn insert(address: u64, entry: Entry) {
-    let mut entries = shard(address).lock();
-    let before = entries.insert(address, entry);
-    if before.is_none() {
-        count(address, |n| n.wrapping_add(1));
+    let before = remove(address);
+    if Place::of(address).put(address, entry) {
+        count(address).fetch_add(PLACED, Release);
+    } else {
+        insert_mapped(address, entry);
     }
-    drop(entries);
     before.iter().for_each(Entry::count_out);
 }
 
-/// Takes an allocation out of the table.
-pub(crate) fn remove(address: u64) -> Option<Entry> {
+#[cold]
+#[inline(never)]
+fn insert_mapped(address: u64, entry: Entry) {
     let mut entries = shard(address).lock();
-    let found = entries.remove(&address);
-    if found.is_some() {
-        count(address, |n| n.wrapping_sub(1));
-    }
-    found
+    entries.insert(address, entry);
+    count(address).fetch_add(MAPPED, Release);
+}
+
+/// Takes an allocation out of the table.
+#[inline]
+pub(crate) fn remove(address: u64) -> Option<Entry> {
+    let place = Place::of(address);
+    let Some(entry) = place.take(address) else { return remove_mapped(address) };
+    place.leave(None);
+    count(address).fetch_sub(PLACED, Release);
+    Some(entry)
+}
+
+#[inline]
+fn remove_mapped(address: u64) -> Option<Entry> {
+    let mut entries = mapped(address)?.lock();
+    let found = entries.remove(&address)?;
+    count(address).fetch_sub(MAPPED, Release);
+    Some(found)
 }
 
 /// Reports whether an allocation begins at an address.
 pub(crate) fn has(address: u64) -> bool {
-    shard(address).lock().contains_key(&address)
+    let place = Place::of(address);
+    let placed = place.take(address);
+    if let Some(entry) = placed {
+        place.leave(Some((address, entry)));
+    }
+    placed.is_some() || mapped(address).is_some_and(|shard| shard.lock().contains_key(&address))
 }
 
 /// Marks an allocation as exported, and returns it if it was not before.
 pub(crate) fn mark_exported(address: u64) -> Option<Entry> {
-    let mut entries = shard(address).lock();
-    let entry = entries.get_mut(&address).filter(|entry| !entry.exported)?;
-    entry.exported = true;
-    Some(*entry)
+    let mark = |entry: &mut Entry| !std::mem::replace(&mut entry.exported, true);
+    let place = Place::of(address);
+    if let Some(mut entry) = place.take(address) {
+        let is_new = mark(&mut entry);
+        place.leave(Some((address, entry)));
+        return is_new.then_some(entry);
+    }
+    let mut entries = mapped(address)?.lock();
+    let entry = entries.get_mut(&address)?;
+    mark(entry).then_some(*entry)
 }
 
 /// Takes all allocations of a context out of the table.
 pub(crate) fn remove_all(context: usize) -> Vec<Entry> {
     let mut gone = Vec::new();
-    for shard in TABLE.iter().filter(|shard| !shard.is_untouched()) {
-        shard.lock().retain(|address, entry| {
-            let stays = entry.context != context;
-            if !stays {
-                count(*address, |n| n.wrapping_sub(1));
-                gone.push(*entry);
-            }
-            stays
-        });
+    for place in &PLACES {
+        let address = place.address.load(Acquire);
+        let Some(entry) = Some(address).filter(|&at| at > Place::TAKEN).and_then(|at| place.take(at)) else { continue };
+        if entry.context != context {
+            place.leave(Some((address, entry)));
+            continue;
+        }
+        place.leave(None);
+        count(address).fetch_sub(PLACED, Release);
+        gone.push(entry);
+    }
+    for shard in MAP.iter().filter(|shard| !shard.is_untouched()) {
+        let entries = shard.lock().extract_if(|_, entry| entry.context == context).collect::<Vec<_>>();
+        for (address, entry) in entries {
+            count(address).fetch_sub(MAPPED, Release);
+            gone.push(entry);
+        }
     }
     gone
 }
 
 /// Empties the table, in a forked child.
 pub(crate) fn forget_all() {
-    TABLE.iter().for_each(Lock::forget);
+    PLACES.iter().for_each(|place| place.address.store(0, Release));
+    MAP.iter().for_each(Lock::forget);
     COUNTS.iter().for_each(|count| count.store(0, Release));
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+
+    fn entry(bytes: u64, context: usize) -> Entry {
+        Entry { bytes, context, slot: 0, part: Part::Plain, exported: false }
+    }
 
     #[test]
     fn an_allocation_is_found_once_and_ends_with_its_context() {
-        let entry = |context| Entry { bytes: 512, context, slot: 0, part: Part::Plain, exported: false };
-        (1..=10_000).for_each(|n| insert(n << 20, entry(1 + n as usize % 2)));
-        assert!(TABLE.iter().all(|shard| shard.lock().len() > 50), "spread over the shards");
+        let _only = ONE_AT_A_TIME.lock();
+        (1..=10_000).for_each(|n| insert(n << 20, entry(512, 1 + n as usize % 2)));
+        let placed = PLACES.iter().filter(|place| place.address.load(Relaxed) != 0).count();
+        assert!((3_000..=PLACE_COUNT).contains(&placed), "spread over the places: {placed}");
+        assert!(MAP.iter().all(|shard| shard.lock().len() > 30), "and over the shards");
         assert!(may_have(5 << 20) && !(1..64).all(|n| may_have(n << 40)));
-        assert!(remove(5 << 20).is_some() && remove(5 << 20).is_none());
-        assert!(mark_exported(7 << 20).is_some() && mark_exported(7 << 20).is_none());
+        assert!(has(5 << 20) && remove(5 << 20).is_some() && remove(5 << 20).is_none() && !has(5 << 20));
+        (6..100).for_each(|n| assert!(mark_exported(n << 20).is_some() && mark_exported(n << 20).is_none(), "{n}"));
         assert_eq!((remove_all(2).len(), remove_all(2).len(), remove_all(1).len()), (4_999, 0, 5_000));
         assert!(COUNTS.iter().all(|count| count.load(Relaxed) == 0) && !may_have(7 << 20));
     }
+
+    /// Two addresses have one place: the second one is in the map, also once the first has left.
+    #[test]
+    fn an_address_that_comes_again_replaces_what_it_was_wherever_that_is() {
+        let _only = ONE_AT_A_TIME.lock();
+        let first = 1 << 30;
+        let second = (1..).map(|n| first + (n << 21)).find(|&n| std::ptr::eq(Place::of(n), Place::of(first))).unwrap();
+        insert(first, entry(1, 7));
+        insert(second, entry(2, 7));
+        assert_eq!((has(second), remove(first).map(|entry| entry.bytes)), (true, Some(1)));
+        insert(second, entry(3, 7));
+        insert(first, entry(4, 7));
+        assert_eq!([second, second, first].map(|at| remove(at).map(|entry| entry.bytes)), [Some(3), None, Some(4)]);
+        assert!(!may_have(first) && !may_have(second));
+    }
+
+    #[test]
+    fn threads_find_what_they_entered_where_places_are_contended() {
+        let _only = ONE_AT_A_TIME.lock();
+        let work = |thread: u64| {
+            let (mut own, mut random) = (BTreeMap::new(), thread + 1);
+            for _ in 0..100_000 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let address = ((random >> 50 << 2 | thread) + 2) << 9;
+                match own.remove(&address) {
+                    Some(bytes) => {
+                        assert!(has(address) && may_have(address));
+                        assert_eq!(remove(address).map(|entry| entry.bytes), Some(bytes));
+                    }
+                    None => {
+                        insert(address, entry(random, 1));
+                        own.insert(address, random);
+                    }
+                }
+            }
+            own.len()
+        };
+        let left: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|n| scope.spawn(move || work(n))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(remove_all(1).len(), left);
+        assert!(COUNTS.iter().all(|count| count.load(Relaxed) == 0));
+    }
+
+    /// The tests share the table.
+    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 }
