@@ -159,8 +159,8 @@ class Bench:
     # ---- cold --------------------------------------------------------------------------------------------------
 
     def cold(self):
-        """TSC cycles of one launch into a driver that does nothing, bare and alone under xsched, in turns. The median over
-        rounds of each round's figure; `added` = of the rounds' differences."""
+        """TSC cycles of one launch, or of an allocation with its free, into a driver that does nothing, bare and alone under xsched, in
+        turns. The median over rounds of each round's figure; `added` = of the rounds' differences."""
         folder = self.work / "cuda"
         null = compile_c(ROOT / "benches/nullcuda.c", folder / "libcuda.so.1", "-Wl,-soname,libcuda.so.1", shared=True)
         program = compile_c(ROOT / "benches/cold.c", folder / "cold", str(null), f"-Wl,-rpath,{folder}")
@@ -168,7 +168,7 @@ class Bench:
         daemon = Daemon(self.xsched, self.work, "hpf")
         try:
             for kib, launches in ((0, 20_000), (512, 10_000), (2048, 3_000), (16384, 400)):
-                for stream, handle in (("own stream", "1230"), ("default stream", "0")):
+                for stream, handle in (("own stream", "1230"), ("default stream", "0"), ("allocation", "alloc")):
                     rows = {"bare": [], "alone": []}
                     for _ in range(rounds):
                         command = [program, launches // (10 if self.quick else 1), kib, handle]

@@ -1,5 +1,6 @@
 /* cold N KIB STREAM: N times cuLaunchKernel on the stream of that handle, each after KIB KiB of other data and a quarter as
- * much of other code were touched, as programs do between their launches. Prints TSC cycles of one call, a line of JSON. */
+ * much of other code were touched, as programs do between their launches. With `alloc` in place of STREAM: cuMemAlloc with
+ * cuMemFree. Prints TSC cycles of one call or pair, a line of JSON. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include <x86intrin.h>
 
 int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int);
+int cuMemAlloc_v2(unsigned long long *, size_t), cuMemFree_v2(unsigned long long);
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 
 static int by_value(const void *a, const void *b) {
@@ -15,9 +17,11 @@ static int by_value(const void *a, const void *b) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4) return fputs("usage: cold N KIB STREAM\n", stderr), 2;
+    if (argc != 4) return fputs("usage: cold N KIB STREAM|alloc\n", stderr), 2;
     size_t n = strtoul(argv[1], NULL, 10), bytes = strtoul(argv[2], NULL, 10) << 10;
     void *stream = (void *)strtoul(argv[3], NULL, 16), *context;
+    int allocates = !strcmp(argv[3], "alloc");
+    unsigned long long address;
     unsigned long long *cycles = calloc(n, sizeof *cycles);
     volatile char *data = malloc(bytes + 1), sum = 0;
     unsigned char *code = mmap(NULL, bytes + 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -31,7 +35,8 @@ int main(int argc, char **argv) {
         unsigned core;
         unsigned long long begin = __rdtscp(&core);
         _mm_lfence();
-        cuLaunchKernel(&context, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+        if (allocates) cuMemAlloc_v2(&address, 1024), cuMemFree_v2(address);
+        else cuLaunchKernel(&context, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
         cycles[i] = __rdtscp(&core) - begin;
     }
     qsort(cycles, n, sizeof *cycles, by_value);
