@@ -114,7 +114,7 @@ fn beside(socket: &Path, what: &str) -> PathBuf {
 
 /// Takes the starters' lock; none when a daemon answers before the lock is free.
 fn lock(socket: &Path, deadline: Instant) -> Result<Option<File>> {
-    let path = beside(socket, ".lock");
+    let path = client::starters_lock(socket);
     if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
         let why = format!(
             "there is no folder {} for the socket of a daemon: make it, or name another by --socket",

@@ -44,6 +44,28 @@ fn ten_runs_at_once_start_one_daemon() {
 }
 
 #[test]
+fn a_command_waits_for_a_daemon_that_another_one_starts() {
+    let place = Place::new();
+    // As `xsched run` has it from before the daemon begins until it answers.
+    let lock = std::fs::File::create(place.join("x.sock.lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    let ask = |args: &[&str]| {
+        let mut command = place.xsched(args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let asked = [ask(&["policy", "get"]), ask(&["ps"]), ask(&["top", "--once"])];
+    let mut daemon = place.xsched(&["daemon"]).spawn().unwrap();
+    for child in asked {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+    }
+    drop(lock);
+    place.end_daemon();
+    daemon.wait().unwrap();
+    said(place.xsched(&["policy", "get"])).one_line(3, "no daemon answers");
+}
+
+#[test]
 fn a_started_daemon_is_on_its_own() {
     let place = Place::new();
     place.stand_in("stand-in.so");

@@ -1,8 +1,10 @@
 //! Requests to the daemon, with its failures as a command reports them.
 
-use std::path::Path;
-use std::time::Duration;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use rustix::fs::FlockOperation;
 pub use xsched_proto::ask::{NoAnswer, readable, tell};
 use xsched_proto::paths::{self, Origin};
 use xsched_proto::rendezvous;
@@ -18,6 +20,10 @@ const MOVE_PATIENCE: Duration = Duration::from_secs(150);
 
 /// Longest time to wait for a daemon to listen again at a socket whose file was removed.
 const RETURN: Duration = Duration::from_secs(2);
+/// Longest wait for a daemon that another command starts: that gives up after 3 s.
+const START: Duration = Duration::from_secs(4);
+/// Pause between two looks for it.
+const STEP: Duration = Duration::from_millis(2);
 
 /// Connects to the socket of a daemon of this user or root. A daemon whose socket's file is gone is asked to make it again.
 ///
@@ -33,8 +39,35 @@ pub fn connect(socket: &Path) -> Result<std::os::fd::OwnedFd, NoAnswer> {
     }
 }
 
+/// File that a command locks while it starts the daemon of a socket.
+pub fn starters_lock(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    path.into()
+}
+
+/// Reports whether a command starts the daemon of a socket just now.
+fn is_being_started(socket: &Path) -> bool {
+    let locked = |file: File| rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err();
+    File::open(starters_lock(socket)).is_ok_and(locked)
+}
+
+/// Connects as [`connect`] does; to a daemon that is being started, once it answers.
+fn connect_once_started(socket: &Path) -> Result<std::os::fd::OwnedFd, NoAnswer> {
+    use rustix::io::Errno;
+    let give_up = Instant::now() + START;
+    loop {
+        // A starter that is gone by the next look has left a daemon.
+        let waits = is_being_started(socket) && Instant::now() < give_up;
+        match connect(socket) {
+            Err(NoAnswer::NotConnected(Errno::NOENT | Errno::CONNREFUSED)) if waits => std::thread::sleep(STEP),
+            answer => return answer,
+        }
+    }
+}
+
 /// Socket of the daemon, for a command that does not start one.
-fn find(socket: Option<&Path>) -> Result<std::path::PathBuf, Error> {
+fn find(socket: Option<&Path>) -> Result<PathBuf, Error> {
     let (path, origin) = paths::socket_path(socket.map(Path::to_owned));
     if origin == Origin::User {
         // A folder of another user would lead to another user's daemon.
@@ -68,14 +101,14 @@ pub fn server(socket: &Path) -> Option<u32> {
 /// Connection for several requests.
 pub struct Connection {
     fd: std::os::fd::OwnedFd,
-    path: std::path::PathBuf,
+    path: PathBuf,
 }
 
 impl Connection {
     /// Connects to the daemon at a socket; none = the one that is found by itself.
     pub fn open(socket: Option<&Path>) -> Result<Connection, Error> {
         let path = find(socket)?;
-        let fd = connect(&path).map_err(|why| told(&path, why))?;
+        let fd = connect_once_started(&path).map_err(|why| told(&path, why))?;
         Ok(Connection { fd, path })
     }
 
@@ -93,7 +126,7 @@ impl Connection {
 pub fn ask_if_there(socket: Option<&Path>, request: Request) -> Result<Option<Vec<DaemonMsg>>, Error> {
     use rustix::io::Errno;
     let path = find(socket)?;
-    match connect(&path).and_then(|fd| xsched_proto::ask::ask_on(&fd, request, PATIENCE)) {
+    match connect_once_started(&path).and_then(|fd| xsched_proto::ask::ask_on(&fd, request, PATIENCE)) {
         Ok(answer) => Ok(Some(answer)),
         Err(NoAnswer::NotConnected(Errno::NOENT | Errno::CONNREFUSED)) => Ok(None),
         Err(why) => Err(told(&path, why)),

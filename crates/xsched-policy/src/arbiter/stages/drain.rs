@@ -64,13 +64,8 @@ impl Drain {
         let is_in_vain = self.executes == Some(true);
         self.firsts_in_vain = match self.firsts_in_vain {
             n if self.how != Drains::First || self.until.is_none() => n,
-            n if self.at_once => {
-                if is_in_vain {
-                    n + 1
-                } else {
-                    0
-                }
-            }
+            n if self.at_once && is_in_vain => n + 1,
+            _ if self.at_once => 0,
             n if n < DRAIN_FIRST_IN_VAIN => n,
             // With one more in vain, as many are left out again.
             n if n + 1 == DRAIN_FIRST_IN_VAIN + DRAIN_FIRST_LEFT_OUT => DRAIN_FIRST_IN_VAIN - 1,
