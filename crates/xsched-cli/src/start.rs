@@ -19,8 +19,8 @@ use crate::client::NoAnswer;
 use crate::failure::{Error, Result};
 use crate::{client, folders, values};
 
-/// Longest wait for a daemon to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Longest wait for a daemon to answer. One that ends instead is noticed at once; on a machine that is very busy its start takes seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause between two checks of the socket while a daemon starts.
 const STEP: Duration = Duration::from_millis(2);
 

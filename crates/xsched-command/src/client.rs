@@ -20,8 +20,8 @@ const MOVE_PATIENCE: Duration = Duration::from_secs(150);
 
 /// Longest time to wait for a daemon to listen again at a socket whose file was removed.
 const RETURN: Duration = Duration::from_secs(2);
-/// Longest wait for a daemon that another command starts: that gives up after 3 s.
-const START: Duration = Duration::from_secs(4);
+/// Longest wait for a daemon that another command starts: that gives up after 10 s.
+const START: Duration = Duration::from_secs(11);
 /// Pause between two looks for it.
 const STEP: Duration = Duration::from_millis(2);
 
