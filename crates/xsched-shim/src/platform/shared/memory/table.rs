@@ -92,7 +92,7 @@ struct Place {
 unsafe impl Sync for Place {}
 
 impl Place {
-    /// No allocation begins there.
+    /// As 0, no address of an allocation.
     const TAKEN: u64 = 1;
     /// Looks at a place that another thread has for some instructions. A signal handler that has interrupted that thread gives up.
     const LOOKS: usize = 10_000;
@@ -109,7 +109,8 @@ impl Place {
     /// Puts an entry there, unless there is one.
     #[inline]
     fn put(&self, address: u64, entry: Entry) -> bool {
-        if self.address.compare_exchange(0, Place::TAKEN, Acquire, Relaxed).is_err() {
+        let is_free = || self.address.compare_exchange(0, Place::TAKEN, Acquire, Relaxed).is_ok();
+        if address <= Place::TAKEN || !is_free() {
             return false;
         }
         // SAFETY: taken just now.
@@ -122,12 +123,13 @@ impl Place {
     #[inline]
     fn take(&self, address: u64) -> Option<Entry> {
         for look in 0..Place::LOOKS {
-            match self.address.compare_exchange(address, Place::TAKEN, Acquire, Relaxed) {
+            match self.address.load(Relaxed) {
+                Place::TAKEN if look % 100 == 99 => std::thread::yield_now(),
+                Place::TAKEN => std::hint::spin_loop(),
+                other if other != address || other == 0 => break,
+                _ if self.address.compare_exchange(address, Place::TAKEN, Acquire, Relaxed).is_err() => {}
                 // SAFETY: taken just now, and written before the address was.
-                Ok(_) => return Some(unsafe { (*self.entry.get()).assume_init() }),
-                Err(Place::TAKEN) if look % 100 == 99 => std::thread::yield_now(),
-                Err(Place::TAKEN) => std::hint::spin_loop(),
-                Err(_) => break,
+                _ => return Some(unsafe { (*self.entry.get()).assume_init() }),
             }
         }
         None
@@ -295,6 +297,18 @@ mod tests {
         insert(first, entry(4, 7));
         assert_eq!([second, second, first].map(|at| remove(at).map(|entry| entry.bytes)), [Some(3), None, Some(4)]);
         assert!(!may_have(first) && !may_have(second));
+    }
+
+    #[test]
+    fn no_address_is_no_place() {
+        let _only = ONE_AT_A_TIME.lock();
+        for address in [0, 1] {
+            assert!(remove(address).is_none() && !has(address) && mark_exported(address).is_none());
+            insert(address, entry(5, 7));
+            assert_eq!((has(address), remove(address).map(|entry| entry.bytes)), (true, Some(5)));
+            assert!(remove(address).is_none() && !may_have(address));
+        }
+        assert!(PLACES.iter().all(|place| place.address.load(Relaxed) == 0));
     }
 
     #[test]
