@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::time::Duration;
 
 use super::account::{self, Part};
 use crate::lock::Lock;
@@ -81,21 +82,25 @@ const PLACED: u64 = 1;
 /// An entry of the map, in [`COUNTS`].
 const MAPPED: u64 = 1 << 32 | PLACED;
 
-/// A place with an entry at most. Whoever changes the address from another value to [`Place::TAKEN`] has the entry for itself.
+/// A place with an entry at most. The thread that has changed the address to [`Place::TAKEN`] is the only one to touch the entry, until it
+/// stores another value.
 struct Place {
     /// Address of the allocation; 0 = none.
     address: AtomicU64,
     entry: UnsafeCell<MaybeUninit<Entry>>,
 }
 
-// SAFETY: see `Place::address`.
+// SAFETY: one thread at a time touches the entry, see above.
 unsafe impl Sync for Place {}
 
 impl Place {
-    /// As 0, no address of an allocation.
+    /// Value of the address while a thread has the place. Like 0, it is no address of an allocation.
     const TAKEN: u64 = 1;
-    /// Looks at a place that another thread has for some instructions. A signal handler that has interrupted that thread gives up.
-    const LOOKS: usize = 10_000;
+    /// Looks at a place that another thread has for some instructions, and then, should that thread not run, with pauses …
+    const LOOKS: usize = 1_000;
+    /// … for a second in all: a signal handler that has interrupted that thread would wait for ever.
+    const LOOKS_WITH_PAUSES: usize = 10_000;
+    const PAUSE: Duration = Duration::from_micros(100);
 
     const fn new() -> Place {
         Place { address: AtomicU64::new(0), entry: UnsafeCell::new(MaybeUninit::uninit()) }
@@ -122,10 +127,10 @@ impl Place {
     /// Takes the place of an address, and returns its entry, if it is there. [`Place::leave`] is to follow.
     #[inline]
     fn take(&self, address: u64) -> Option<Entry> {
-        for look in 0..Place::LOOKS {
+        for look in 0..Place::LOOKS + Place::LOOKS_WITH_PAUSES {
             match self.address.load(Relaxed) {
-                Place::TAKEN if look % 100 == 99 => std::thread::yield_now(),
-                Place::TAKEN => std::hint::spin_loop(),
+                Place::TAKEN if look < Place::LOOKS => std::hint::spin_loop(),
+                Place::TAKEN => std::thread::sleep(Place::PAUSE),
                 other if other != address || other == 0 => break,
                 _ if self.address.compare_exchange(address, Place::TAKEN, Acquire, Relaxed).is_err() => {}
                 // SAFETY: taken just now, and written before the address was.
@@ -297,6 +302,23 @@ mod tests {
         insert(first, entry(4, 7));
         assert_eq!([second, second, first].map(|at| remove(at).map(|entry| entry.bytes)), [Some(3), None, Some(4)]);
         assert!(!may_have(first) && !may_have(second));
+    }
+
+    #[test]
+    fn a_place_that_a_thread_has_for_long_is_waited_for() {
+        let _only = ONE_AT_A_TIME.lock();
+        let address = 3 << 30;
+        insert(address, entry(8, 7));
+        let place = Place::of(address);
+        let held = place.take(address).unwrap();
+        let (began, begins) = std::sync::mpsc::channel();
+        let other = std::thread::spawn(move || {
+            began.send(()).unwrap();
+            remove(address).map(|entry| entry.bytes)
+        });
+        begins.recv().unwrap();
+        place.leave(Some((address, held)));
+        assert_eq!((other.join().unwrap(), may_have(address)), (Some(8), false));
     }
 
     #[test]
