@@ -1,6 +1,7 @@
 //! Requests to the daemon, with its failures as a command reports them.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -49,7 +50,9 @@ pub fn starters_lock(socket: &Path) -> PathBuf {
 /// Reports whether a command starts the daemon of a socket just now.
 fn is_being_started(socket: &Path) -> bool {
     let locked = |file: File| rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err();
-    File::open(starters_lock(socket)).is_ok_and(locked)
+    // In a folder of others there may be a link, or a FIFO, which would block.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    OpenOptions::new().read(true).custom_flags(flags).open(starters_lock(socket)).is_ok_and(locked)
 }
 
 /// Connects as [`connect`] does; to a daemon that is being started, once it answers.
