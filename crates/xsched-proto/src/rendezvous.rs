@@ -75,7 +75,7 @@ fn ask(path: &Path, patience: Duration) -> rustix::io::Result<bool> {
 
 /// Reports whether the process at the other end belongs to this process's user.
 pub fn is_of_this_user(socket: &OwnedFd) -> bool {
-    trust::peer(socket.as_fd()).is_some_and(|(_, uid)| uid == rustix::process::geteuid().as_raw())
+    trust::peer(socket.as_fd()).is_some_and(|(_, uid)| trust::is_own_user(uid))
 }
 
 #[cfg(test)]

@@ -91,8 +91,18 @@ fn is_from_outside(folder: &Path) -> bool {
 
 /// Reports whether a user is root or this process's own user.
 fn is_trusted(uid: u32) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    uid == 0 || uid == own && (uid != OVERFLOW_UID || has_all_users())
+    uid == 0 || is_own_user(uid)
+}
+
+/// Reports whether a user id that the kernel shows is this process's own user. The overflow id stands for many users where not every user
+/// has a number, so it is no one's own there.
+pub fn is_own_user(uid: u32) -> bool {
+    uid == rustix::process::geteuid().as_raw() && is_one_user(uid)
+}
+
+/// Reports whether a user id that the kernel shows stands for one user only.
+pub fn is_one_user(uid: u32) -> bool {
+    uid != OVERFLOW_UID || has_all_users()
 }
 
 /// Reports whether every user has a number in this namespace, so that the overflow number is a user like any other.

@@ -10,7 +10,7 @@
 //! - [`answers`]: what a program is told about all of these; [`hooked`]: hooks for that; [`pins`], [`held`]: what does not move, and when; [`stays`],
 //!   [`hardware`]: reasons for that; [`hosted`]: new memory
 //!   for which the device has no room; [`tickets`]:
-//!   memory that other processes open.
+//!   memory that other processes open, [`giver`]: of which process.
 //! - [`calls`]: the driver's calls that make and move chunks.
 //! - [`mover`]: the thread that moves them, as the daemon orders; at random with `XSCHED_MEMORY_MOVES`. [`passage`]: room on the device for
 //!   one move. [`drainer`]: the thread that
@@ -23,6 +23,7 @@ mod calls;
 mod chunks;
 mod counts;
 mod drainer;
+mod giver;
 mod hardware;
 mod held;
 #[allow(non_snake_case)] // vendor names

@@ -19,6 +19,7 @@ use xsched_vendor::functions;
 
 use super::super::types::*;
 use super::calls::{Access, Handle};
+use super::giver::Giver;
 use super::movable::movable;
 use super::quiet::quietly;
 use super::stays::Why;
@@ -27,8 +28,8 @@ use super::{chunks, held};
 use crate::lock::Lock;
 use crate::platform::shared::search_beside;
 
-/// First word of a ticket.
-const MAGIC: u64 = u64::from_le_bytes(*b"xschedm\x01");
+/// First word of a ticket. Its last byte is the version: a library takes no ticket whose giver it cannot check.
+const MAGIC: u64 = u64::from_le_bytes(*b"xschedm\x02");
 /// CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_MAP_FAILED.
 const OWN_MEMORY: CUresult = 201;
 const MAP_FAILED: CUresult = 205;
@@ -42,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const BACKLOG: c_int = 64;
 
 /// A ticket, as large as a handle of the driver's: what it is, name of the socket, secret; address, size that was asked for and that is
-/// mapped.
+/// mapped; the giver, in two words.
 pub(super) type Ticket = [u64; 8];
 
 fn random() -> Option<u64> {
@@ -62,7 +63,7 @@ fn new_socket() -> Option<OwnedFd> {
 
 /// Name of this process's socket, and the secret of its tickets.
 struct Counter {
-    pid: u32,
+    giver: Giver,
     name: u64,
     secret: u64,
 }
@@ -72,14 +73,30 @@ static COUNTER: OnceLock<Option<Counter>> = OnceLock::new();
 /// Opens the socket, with the thread that serves it.
 fn counter() -> Option<&'static Counter> {
     let open = || {
-        let counter = Counter { pid: std::process::id(), name: random()?, secret: random()? };
-        let listener = new_socket()?;
-        bind(&listener, &address_of(counter.name)?).ok()?;
-        listen(&listener, BACKLOG).ok()?;
+        let counter = Counter { giver: Giver::here(), name: random()?, secret: random()? };
+        let listener = listening(counter.name)?;
         let secret = counter.secret;
         quietly("xsched-tickets", move || serve(&listener, secret)).then_some(counter)
     };
-    COUNTER.get_or_init(open).as_ref().filter(|counter| counter.pid == std::process::id())
+    COUNTER.get_or_init(open).as_ref().filter(|counter| counter.giver.is_this_process())
+}
+
+/// Listens at a name.
+fn listening(name: u64) -> Option<OwnedFd> {
+    let listener = new_socket()?;
+    bind(&listener, &address_of(name)?).ok()?;
+    listen(&listener, BACKLOG).ok()?;
+    Some(listener)
+}
+
+/// Connects to the process that gave a ticket out. Once that process has ended, any user may take the name of its socket: another process
+/// there would get the secret, and its memory would be opened in place of the giver's.
+fn connected(ticket: &Ticket) -> Option<OwnedFd> {
+    let counter = new_socket()?;
+    set_socket_timeout(&counter, Timeout::Recv, Some(PATIENCE)).ok()?;
+    set_socket_timeout(&counter, Timeout::Send, Some(PATIENCE)).ok()?;
+    connect(&counter, &address_of(ticket[1])?).ok()?;
+    Giver::of([ticket[6], ticket[7]]).listens_at(&counter).then_some(counter)
 }
 
 /// Number of the file behind a descriptor, which the program may close and use for another one.
@@ -144,7 +161,8 @@ pub(super) fn give_out(place: *mut c_void, address: u64) -> Option<CUresult> {
         return Some(NO_MEMORY);
     }
     let Some(counter) = counter() else { return Some(NO_MEMORY) };
-    let ticket: Ticket = [MAGIC, counter.name, counter.secret, at, bytes, mapped, 0, 0];
+    let [user, place_of_user] = counter.giver.words();
+    let ticket: Ticket = [MAGIC, counter.name, counter.secret, at, bytes, mapped, user, place_of_user];
     // SAFETY: the caller's own place for a handle of this size.
     unsafe { place.cast::<Ticket>().write_unaligned(ticket) };
     Some(SUCCESS)
@@ -195,7 +213,7 @@ pub(in super::super) fn open(
     if COUNTER
         .get()
         .and_then(|counter| counter.as_ref())
-        .is_some_and(|own| own.name == ticket[1] && own.pid == std::process::id())
+        .is_some_and(|own| own.name == ticket[1] && own.giver.is_this_process())
     {
         return Some(OWN_MEMORY);
     }
@@ -220,7 +238,7 @@ pub(in super::super) fn open(
 }
 
 fn fetch(real: *mut c_void, ticket: &Ticket) -> Result<(u64, Opened), CUresult> {
-    let [_, name, secret, of, _, mapped, ..] = *ticket;
+    let mapped = ticket[5];
     // SAFETY: the driver's functions have cuda.h's signatures.
     let functions = unsafe { Functions::load(search_beside(real as usize)) }.map_err(|_| MAP_FAILED)?;
     let (mut at, mut device) = (0, 0);
@@ -235,7 +253,7 @@ fn fetch(real: *mut c_void, ticket: &Ticket) -> Result<(u64, Opened), CUresult> 
         return Err(rc);
     }
     let mut opened = Opened { functions, ticket: *ticket, handles: Vec::new(), done: 0, times: 1 };
-    match opened.map_all(at, device, [secret, of], name) {
+    match opened.map_all(at, device) {
         Some(()) => Ok((at, opened)),
         None => {
             opened.end(at);
@@ -245,13 +263,10 @@ fn fetch(real: *mut c_void, ticket: &Ticket) -> Result<(u64, Opened), CUresult> 
 }
 
 impl Opened {
-    fn map_all(&mut self, at: u64, device: CUdevice, asked: [u64; 2], name: u64) -> Option<()> {
-        let counter = new_socket()?;
-        set_socket_timeout(&counter, Timeout::Recv, Some(PATIENCE)).ok()?;
-        set_socket_timeout(&counter, Timeout::Send, Some(PATIENCE)).ok()?;
-        connect(&counter, &address_of(name)?).ok()?;
-        send(&counter, &asked.map(u64::to_le_bytes).concat(), SendFlags::NOSIGNAL).ok()?;
-        let mapped = self.ticket[5];
+    fn map_all(&mut self, at: u64, device: CUdevice) -> Option<()> {
+        let counter = connected(&self.ticket)?;
+        let [_, _, secret, of, _, mapped, ..] = self.ticket;
+        send(&counter, &[secret, of].map(u64::to_le_bytes).concat(), SendFlags::NOSIGNAL).ok()?;
         while self.done < mapped {
             let descriptor = receive(&counter)?;
             let bytes = chunks::LARGEST.min(mapped - self.done);
@@ -321,4 +336,61 @@ pub(in super::super) fn close(address: u64) -> Option<CUresult> {
 /// Empties the table, in a forked child.
 pub(super) fn forget_all() {
     OPENED.forget();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ticket of a giver for the memory of a process that listens at a name.
+    fn ticket(name: u64, giver: &Giver) -> Ticket {
+        let [user, place_of_user] = giver.words();
+        [MAGIC, name, 7, 0x1000, 4096, 4096, user, place_of_user]
+    }
+
+    /// Binds a name as a user, and leaves it to that user's socket.
+    fn taken_by(uid: u32, name: u64) -> OwnedFd {
+        let take = move || {
+            // SAFETY: the system call changes the user of this thread alone, which ends with the closure.
+            let rc = unsafe { libc::syscall(libc::SYS_setresuid, -1, uid, -1) };
+            assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
+            listening(name).expect("a free name")
+        };
+        std::thread::spawn(take).join().expect("a socket of another user")
+    }
+
+    #[test]
+    fn the_giver_alone_is_sent_the_secret() {
+        let name = random().unwrap();
+        let listener = listening(name).unwrap();
+        assert!(connected(&ticket(name, &Giver::here())).is_some(), "the giver listens");
+        drop(listener);
+        assert!(connected(&ticket(name, &Giver::here())).is_none(), "nothing listens");
+    }
+
+    #[test]
+    fn a_process_that_has_taken_the_name_of_a_giver_that_ended_is_not_asked() {
+        let mut giver = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let gone = Giver { pid: giver.id(), ..Giver::here() };
+        giver.kill().unwrap();
+        giver.wait().unwrap();
+        let name = random().unwrap();
+        let _squatter = listening(name).unwrap();
+        assert!(connected(&ticket(name, &gone)).is_none());
+    }
+
+    #[test]
+    fn another_user_that_has_taken_the_name_is_not_asked() {
+        if !rustix::process::geteuid().is_root() {
+            return xsched_testkit::skipped("a process of another user takes root");
+        }
+        let name = random().unwrap();
+        let _squatter = taken_by(12_345, name);
+        assert!(connected(&ticket(name, &Giver::here())).is_none(), "the user differs, the process does not");
+        let named = Giver { uid: 12_345, ..Giver::here() };
+        assert!(connected(&ticket(name, &named)).is_some(), "root opens memory of a user");
+        // A namespace in which the giver's number means nothing: only the opener's own user counts.
+        let elsewhere = Giver { users: 1, ..named };
+        assert!(connected(&ticket(name, &elsewhere)).is_none());
+    }
 }
