@@ -13,7 +13,7 @@ use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags};
 use xsched_proto::paths::Origin;
 use xsched_proto::segment::HEARTBEAT_BYTES;
-use xsched_proto::{trust, writing};
+use xsched_proto::{ask, trust, writing};
 
 use crate::client::NoAnswer;
 use crate::failure::{Error, Result};
@@ -83,7 +83,8 @@ pub(crate) fn ensure(socket: &Path, origin: Origin, scheduler: Option<&Path>) ->
     }
     let daemon = spawn(socket, scheduler)?;
     loop {
-        if client::connect(socket).is_ok() {
+        // By its file alone: the meeting point may be another user's, and each attempt there a wait.
+        if ask::connect(socket).is_ok() {
             return Ok(true);
         }
         let advice = format!("`xsched daemon --socket {}` shows why", socket.display());

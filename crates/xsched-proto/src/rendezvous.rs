@@ -5,7 +5,8 @@
 //! one user meet there too, whichever of the user's folders each was given.
 //!
 //! An abstract name belongs to a network namespace and may be taken by any user, so each side checks the other's user first. Where another
-//! user has taken the name there is no meeting point, and everything else works as usual.
+//! user has taken the name there is no meeting point, and everything else works as usual: that user can only make a program wait for a
+//! connection, for [`REACH`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -22,6 +23,10 @@ use crate::{paths, trust};
 pub const HERE: &[u8] = b"here";
 /// Longest question or answer, in bytes.
 pub const MAX_BYTES: usize = 1024;
+
+/// Longest wait for a connection to a meeting point. The thread of a daemon that has it takes connections at once, so only a socket whose
+/// queue of connections is kept full needs more; the user of what listens there is not known before.
+const REACH: Duration = Duration::from_millis(30);
 
 /// Address of the meeting point of the daemon that serves at a socket: one for all paths at which programs of this user look by themselves,
 /// one for each other path.
@@ -51,22 +56,25 @@ pub fn is_shared(one: &Path, other: &Path) -> bool {
     name(one, uid) == name(other, uid)
 }
 
-/// Asks the daemon that serves at a socket, whose file may be gone, to listen there, and waits for at most `patience` in each step. Returns
-/// whether it does.
+/// Asks the daemon that serves at a socket, whose file may be gone, to listen there, and waits for its answer for at most `patience`.
+/// Returns whether it does.
 pub fn call(socket: &Path, patience: Duration) -> bool {
     ask(socket, patience).is_ok_and(|is_here| is_here)
 }
 
+/// Connects to what listens at the meeting point of a socket, if that is of this process's user.
+pub fn connected(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(REACH))?;
+    rustix::net::connect(&socket, &address(path)?)?;
+    if is_of_this_user(&socket) { Ok(socket) } else { Err(Errno::PERM) }
+}
+
 fn ask(path: &Path, patience: Duration) -> rustix::io::Result<bool> {
     let path = std::path::absolute(path).map_err(|_| Errno::INVAL)?;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    // Without the limit, connecting would wait for ever for a stopped daemon whose backlog is full.
+    let socket = connected(&path)?;
     set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
     set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
-    rustix::net::connect(&socket, &address(&path)?)?;
-    if !is_of_this_user(&socket) {
-        return Ok(false);
-    }
     rustix::net::send(&socket, path.as_os_str().as_bytes(), SendFlags::NOSIGNAL)?;
     let mut answer = [0; MAX_BYTES];
     let (length, _) = rustix::net::recv(&socket, &mut answer, RecvFlags::empty())?;
@@ -95,6 +103,28 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), others.len() + 2, "{names:?}");
+    }
+
+    #[test]
+    fn a_meeting_point_whose_connections_are_not_taken_costs_a_moment() {
+        let path = std::env::temp_dir().join(format!("xsched-squatted-{}", std::process::id()));
+        let new = |flags| {
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags | SocketFlags::CLOEXEC, None)
+        };
+        let squatter = new(SocketFlags::empty()).unwrap();
+        rustix::net::bind(&squatter, &address(&path).unwrap()).unwrap();
+        rustix::net::listen(&squatter, 0).unwrap();
+        let mut waiting = Vec::new();
+        loop {
+            let socket = new(SocketFlags::NONBLOCK).unwrap();
+            match rustix::net::connect(&socket, &address(&path).unwrap()) {
+                Ok(()) => waiting.push(socket),
+                Err(why) => break assert_eq!(why, Errno::AGAIN, "its queue is full"),
+            }
+        }
+        let (began, patience) = (std::time::Instant::now(), Duration::from_secs(20));
+        assert!(!call(&path, patience));
+        assert!(began.elapsed() < patience / 2, "{:?}", began.elapsed());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use xsched_proto::rendezvous::{HERE, MAX_BYTES, address, is_of_this_user, is_shared};
+use xsched_proto::rendezvous::{HERE, MAX_BYTES, address, connected, is_of_this_user, is_shared};
 use xsched_proto::{paths, trust};
 
 use super::site::Site;
@@ -221,13 +221,10 @@ fn meet(path: &Path) -> rustix::io::Result<OwnedFd> {
 /// Process id of this user's daemon that has the meeting point of a path; none where the daemon is another user's, or sees other files than
 /// this process: in a container that shares the machine's network, names are common, and paths are not.
 fn holder(path: &Path) -> Option<u32> {
-    let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).ok()?;
-    set_socket_timeout(&socket, Timeout::Send, Some(Duration::from_millis(SITE_QUESTION_MS))).ok()?;
-    rustix::net::connect(&socket, &address(path).ok()?).ok()?;
+    let socket = connected(path).ok()?;
     let (pid, _) = trust::peer(socket.as_fd())?;
     let files = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    (is_of_this_user(&socket) && files(&pid.to_string())? == files("self")?).then_some(pid)
+    (files(&pid.to_string())? == files("self")?).then_some(pid)
 }
 
 #[cfg(test)]
