@@ -5,16 +5,33 @@
 //! (`interactive`). With `[yield] enabled = false` no gate yields: those of a pool close, and programs of a server that is not ours run
 //! side by side whatever their class.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use xsched_gatekeeper::company::Company;
 use xsched_policy::{GroupId, PoolId};
+use xsched_proto::wire::Sharing;
 
-use crate::io::Effect;
+use crate::io::{Effect, NewGroup};
 use crate::memory::Memory;
 use crate::state::Engine;
 
 impl<M: Memory> Engine<M> {
+    /// Puts a new group that names an MPS server into the server that its user's programs name so.
+    pub(crate) fn in_server_of_its_user(&mut self, program: u64, mut new: NewGroup) -> NewGroup {
+        let Some(user) = self.programs.get(&program).map(|program| program.user) else { return new };
+        if let Sharing::Spatial(named) = new.sharing {
+            if self.servers.has_too_many(self.groups.len()) {
+                let used = self.groups.values().filter_map(|group| match group.sharing {
+                    Sharing::Spatial(number) => Some(number),
+                    Sharing::Time | Sharing::Pool => None,
+                });
+                self.servers.keep(&HashSet::from_iter(used));
+            }
+            new.sharing = Sharing::Spatial(self.servers.number(user, named));
+        }
+        new
+    }
+
     /// The server whose programs run beside a group whatever their class.
     pub(crate) fn runs_beside(&self, spatial: Option<PoolId>) -> Option<PoolId> {
         spatial.filter(|_| !self.settings.yields)
@@ -63,7 +80,8 @@ impl<M: Memory> Engine<M> {
         else {
             return;
         };
-        let Some((page, epoch)) = self.pages.add(program, server) else { return };
+        let Some(user) = self.programs.get(&program).map(|program| program.user) else { return };
+        let Some((page, epoch)) = self.pages.add(program, user, server) else { return };
         self.emit(Effect::Page { to: program, owner: program, page, epoch });
         let others = self.groups.values().filter(|g| g.server() == Some(server) && g.program.0 != program);
         let others: BTreeSet<u64> = others.map(|group| group.program.0).collect();

@@ -77,7 +77,10 @@ impl<M: Memory> Engine<M> {
 
     fn take_message(&mut self, id: u64, message: Message) -> Result<(), Error> {
         match message {
-            Message::GroupAdd(group) => self.add_group(id, group),
+            Message::GroupAdd(group) => {
+                let group = self.in_server_of_its_user(id, group);
+                self.add_group(id, group)
+            }
             Message::Levels { slot, levels } => self.set_levels(id, slot, levels),
             Message::GroupHint { slot, priority, hints } => self.group_hint(id, slot, priority, hints),
             Message::ProgramHint(hints) => self.program_hint(id, hints),

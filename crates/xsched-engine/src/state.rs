@@ -18,6 +18,7 @@ use crate::parts::measures::Measures;
 use crate::parts::pages::Pages;
 use crate::parts::queues::Queues;
 use crate::parts::recordings::Recordings;
+use crate::parts::servers::Servers;
 use crate::parts::wants::Wants;
 use crate::program::Program;
 use crate::terms::Settings;
@@ -38,9 +39,11 @@ pub struct Engine<M: Memory> {
     pub(crate) ledger: Ledger<M::Account>,
     /// Books of usage that are open.
     pub(crate) books: Books,
-    /// Backlog pages of urgent programs in foreign MPS servers.
+    /// Backlog pages of urgent programs in MPS servers.
     pub(crate) pages: Pages,
     /// Questions for room that wait.
+    /// MPS servers that are not ours.
+    pub(crate) servers: Servers,
     pub(crate) wants: Wants,
     pub(crate) measures: Measures,
     /// Commands that change programs, by connection.
@@ -85,6 +88,7 @@ impl<M: Memory> Engine<M> {
             books: Books::default(),
             pages: Pages::default(),
             wants: Wants::default(),
+            servers: Servers::default(),
             measures: Measures::default(),
             changing: HashMap::new(),
             follow_ups: FollowUps::default(),

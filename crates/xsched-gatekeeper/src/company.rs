@@ -158,7 +158,12 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         let yielding = self.find_yielding(now);
         // Nothing is switched among groups of one hardware context: their work in flight adds up, so they share a budget.
         let sharers = yielding.len().max(1) as u32;
-        let beside = yielding.values().fold(0, |all, (pages, _)| all | pages);
+        // A page's bit is one of its server: those of two users may have the same.
+        let mut beside: HashMap<u64, u32> = HashMap::new();
+        for (id, (pages, _)) in &yielding {
+            let company = self.groups.get(id).and_then(|group| group.sharing.company);
+            company.into_iter().for_each(|company| *beside.entry(company.server).or_default() |= pages);
+        }
         let in_company = |group: &Gated<W>| group.sharing.company.is_some() || group.sharing.yields_since.is_some();
         let ids: Vec<GroupId> = self.groups.iter().filter(|(_, g)| in_company(g)).map(|(id, _)| *id).collect();
         for id in ids {
@@ -176,8 +181,10 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             let Some(group) = self.groups.get_mut(&id) else { continue };
             group.tell_no_more(now);
             // Times measured beside others are not the group's own, so it is not exclusive then.
-            let page = group.sharing.company.and_then(|company| company.page);
-            let accompanied = page.is_some_and(|(page, _)| beside & bit(page) != 0);
+            let accompanied = group.sharing.company.is_some_and(|company| {
+                let pages = beside.get(&company.server).copied().unwrap_or(0);
+                company.page.is_some_and(|(page, _)| pages & bit(page) != 0)
+            });
             let exclusive = group.is_exclusive() && !accompanied;
             if group.words.gate.load().is_exclusive() != exclusive {
                 group.words.gate.mark(Gate::EXCLUSIVE, exclusive);

@@ -5,12 +5,12 @@ use std::os::fd::OwnedFd;
 use crate::net::fd_reaper::MAX_FDS;
 use crate::tuning::{OWN_FDS, QUEUED_MAX};
 
-/// Number of connections that this many descriptors allow. A client takes four descriptors and was perhaps announced with another
-/// connection; one more is open for a moment while it attaches. In addition there are the daemon's own, those of one packet, and those that
+/// Number of connections that this many descriptors allow. A client takes four descriptors, one for a backlog page, and was perhaps
+/// announced with another connection; one more is open for a moment while it attaches. In addition there are the daemon's own, those of one packet, and those that
 /// wait to be closed.
 pub(super) fn max_conns(descriptors: usize) -> usize {
     let besides = OWN_FDS + MAX_FDS + QUEUED_MAX;
-    descriptors.saturating_sub(besides.min(descriptors / 2)) / 6
+    descriptors.saturating_sub(besides.min(descriptors / 2)) / 7
 }
 
 /// Descriptor to be given up where none is left.

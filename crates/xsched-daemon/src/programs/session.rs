@@ -313,7 +313,8 @@ impl Server {
         }
         let programs = theirs().filter(|conn| conn.stage == Stage::Program).count() + abandoned;
         let announced = self.places.expected.values().filter(|expected| expected.user == user).count();
-        let descriptors = theirs().count() + programs * PROGRAM_FDS + announced;
+        let pages = self.programs.pages.keys().filter_map(|id| self.net.conns.get(id)).filter(|conn| conn.user == user);
+        let descriptors = theirs().count() + programs * PROGRAM_FDS + announced + pages.count();
         if descriptors + PROGRAM_FDS > bounds.descriptors {
             return Some(bound_met(user, descriptors, "descriptors"));
         }

@@ -73,19 +73,21 @@ impl Server {
         self.engine.handle(self.now_ns, Input::TimesliceUnsent { program: id, before_us });
     }
 
-    /// Sends a program a backlog page. The page's owner gets it first.
+    /// Sends a program a backlog page. The page's owner gets it first, and no program of another user.
     fn tell_page(&mut self, to: u64, owner: u64, page: u8, epoch: u32) {
         let own = to == owner;
         if own && !self.programs.pages.contains_key(&owner) {
             match pages::make() {
-                Ok(files) => _ = self.programs.pages.insert(owner, files),
+                Ok(file) => _ = self.programs.pages.insert(owner, file),
                 Err(_) => return self.engine.handle(self.now_ns, Input::PageFailed(owner)),
             }
         }
-        let Some(files) = self.programs.pages.get(&owner) else { return };
-        let file = if own { &files.own } else { &files.read_only };
-        if let Ok(file) = file.try_clone() {
-            self.net.send(to, &DaemonMsg::Backlog { page, epoch, own }, &[file.as_fd()]);
+        let Some(file) = self.programs.pages.get(&owner) else { return };
+        let message = DaemonMsg::Backlog { page, epoch, own };
+        if own {
+            self.net.send(to, &message, &[file.to_write()]);
+        } else if let Ok(file) = file.to_read() {
+            self.net.send(to, &message, &[file.as_fd()]);
         }
     }
 

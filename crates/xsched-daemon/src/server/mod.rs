@@ -36,7 +36,7 @@ use crate::pool::Pools;
 use crate::pool::trusted::Trusting;
 use crate::pool::unsuitable::Unsuitable;
 use crate::programs::client::{Abandoned, Client, Expected};
-use crate::programs::pages::PageFiles;
+use crate::programs::pages::PageFile;
 use crate::programs::trim::Trim;
 use crate::scheduler::process::Host;
 use crate::server::precedence::Precedence;
@@ -88,7 +88,7 @@ pub(crate) struct Programs {
     /// Segments of processes that left their connections but still run, by the numbers of those connections.
     pub(crate) abandoned: HashMap<u64, Abandoned>,
     /// Memory of backlog pages, by the programs that own them.
-    pub(crate) pages: HashMap<u64, PageFiles>,
+    pub(crate) pages: HashMap<u64, PageFile>,
 }
 
 /// Announced programs, and places in pools.

@@ -12,5 +12,6 @@ pub(crate) mod outcomes;
 pub(crate) mod pages;
 pub(crate) mod queues;
 pub(crate) mod recordings;
+pub(crate) mod servers;
 pub(crate) mod targets;
 pub(crate) mod wants;

@@ -4,9 +4,10 @@
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::support::{Client, OWN, ROOT, World, hint, new_group, settings};
-use xsched_engine::{Changes, Effect, Input, Message, NewGroup, Seat, Settings, Side, What, check_hint};
+use xsched_engine::{Changes, Effect, Input, Message, NewGroup, Rank, Seat, Settings, Side, User, What, check_hint};
 use xsched_policy::{Choice, PoolId};
 use xsched_proto::Error;
+use xsched_proto::backlog::PAGES;
 use xsched_proto::class::SHORT_SLICE_US;
 use xsched_proto::gate::Gate;
 use xsched_proto::hint::Hints;
@@ -748,6 +749,51 @@ fn programs_of_a_pool_yield_to_an_urgent_one_there_which_gets_a_page_for_that() 
     assert!(low.gate(0).yields() && late.gate(0).yields());
     w.leave(&high);
     assert!(low.is_open(0) && w.engine.inventory().pages == 0);
+}
+
+/// A program of a user in an MPS server that it names by a number.
+fn in_server(w: &mut World, user: User, priority: i32, server: u64) -> Client {
+    let client = w.attach_as(|arrival| {
+        arrival.user = user;
+        arrival.wishes.priority = Some(priority);
+    });
+    w.add(&client, NewGroup { platform: Platform::Cuda, sharing: Sharing::Spatial(server), ..new_group(0, GPU) });
+    client
+}
+
+#[test]
+fn a_user_takes_no_pages_of_another_and_sees_none_in_a_server_that_both_name() {
+    let mut w = World::with(Settings { yields: true, ..settings("hpf") });
+    let [one, other] = [60_001, 60_002].map(|uid| User { uid, rank: Rank::Other, within: 0 });
+    let mut owners = Vec::new();
+    for server in 0..PAGES as u64 + 2 {
+        let (low, high) = (in_server(&mut w, one, -128, server), in_server(&mut w, one, 128, server));
+        w.ready(&low, 0);
+        w.ready(&high, 0);
+        owners.extend(pages(&mut w).into_iter().filter(|(to, owner)| to == owner));
+        w.idle(&high, 0);
+        w.idle(&low, 0);
+    }
+    assert_eq!((owners.len(), w.engine.inventory().pages), (PAGES, PAGES), "all places of the user");
+    let (low, high) = (in_server(&mut w, other, -128, 3), in_server(&mut w, other, 128, 3));
+    assert_eq!(pages(&mut w), [], "those of the user that names the same server are not shown");
+    w.ready(&low, 0);
+    w.ready(&high, 0);
+    assert_eq!(pages(&mut w), [(high.id, high.id), (low.id, high.id)]);
+    let stranger = in_server(&mut w, one, -128, 3);
+    assert!(pages(&mut w).iter().all(|(to, owner)| *to == stranger.id && *owner != high.id));
+}
+
+#[test]
+fn a_stranger_that_names_a_users_server_does_not_run_beside_it() {
+    let mut w = World::with(Settings { yields: false, ..settings("hpf") });
+    let [one, other] = [60_001, 60_002].map(|uid| User { uid, rank: Rank::Other, within: 0 });
+    let [low, high] = [-128, 128].map(|priority| in_server(&mut w, one, priority, 7));
+    let stranger = in_server(&mut w, other, -128, 7);
+    for client in [&low, &high, &stranger] {
+        w.ready(client, 0);
+    }
+    assert!(low.is_open(0) && high.is_open(0) && !stranger.is_open(0));
 }
 
 /// The time slices of both differ, so that only shares can make them even.
