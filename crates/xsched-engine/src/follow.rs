@@ -5,20 +5,19 @@ use xsched_policy::{Event, ProgramId};
 use crate::memory::Memory;
 use crate::program::Program;
 use crate::state::Engine;
+use crate::user::User;
 
 impl<M: Memory> Engine<M> {
     /// Returns true if the active window of a program's user is that of its process, or of one that it was started by.
     pub(crate) fn has_active_window(&self, program: &Program<M>) -> bool {
-        self.active_windows.get(&program.user.uid).is_some_and(|window| program.ancestors.contains(window))
+        self.active_windows.of(program.user).is_some_and(|window| program.ancestors.contains(&window))
     }
 
     /// The active window of a user belongs to another process now.
-    pub(crate) fn active_window(&mut self, uid: u32, pid: Option<u32>) {
-        match pid {
-            Some(pid) => self.active_windows.insert(uid, pid),
-            None => self.active_windows.remove(&uid),
-        };
-        let of_user = self.programs.values().filter(|p| p.user.uid == uid && !p.groups.is_empty());
+    pub(crate) fn active_window(&mut self, user: User, pid: Option<u32>) {
+        let programs = &self.programs;
+        self.active_windows.set(user, pid, |user| programs.values().any(|program| program.user == user));
+        let of_user = self.programs.values().filter(|p| p.user == user && !p.groups.is_empty());
         let found: Vec<(ProgramId, bool)> = of_user.map(|p| (p.id, self.has_active_window(p))).collect();
         for (program, active) in found {
             self.event(Event::Active(program, active));

@@ -57,7 +57,7 @@ impl<M: Memory> Engine<M> {
             Input::Unmeasured(device) => self.answer_measured(&device, u64::MAX),
             Input::Device(device, state) => self.gatekeeper.observe(self.now_us(), &device, state.as_deref()),
             Input::Nice(values) => self.take_nice(values),
-            Input::ActiveWindow { uid, pid } => self.active_window(uid, pid),
+            Input::ActiveWindow { user, pid } => self.active_window(user, pid),
             Input::Policy(device, choice) => self.set_policy(device.as_deref(), choice),
             Input::Answer(device, answer) => {
                 self.event(Event::Answer { device, answer });

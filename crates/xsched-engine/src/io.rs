@@ -65,8 +65,8 @@ pub enum Input<M> {
     Nice(Vec<(u64, i32)>),
     /// The active window of a user belongs to this process, or to none.
     ActiveWindow {
-        /// The user's number.
-        uid: u32,
+        /// The user.
+        user: User,
         /// The process.
         pid: Option<u32>,
     },
@@ -111,6 +111,19 @@ pub enum Input<M> {
     PageFailed(u64),
     /// The book of a program on a device is recorded to the end.
     BookClosed(u64, Arc<str>),
+}
+
+impl<M> Input<M> {
+    /// Connection of the program or command that has caused the input; none = several, or none.
+    pub fn source(&self) -> Option<u64> {
+        match self {
+            Input::Attached(id, _) | Input::Message(id, _) | Input::Words(id) | Input::Look(id) => Some(*id),
+            Input::Restored { program, .. } | Input::Left { program, .. } => Some(*program),
+            Input::Change(order) => Some(order.from.command),
+            Input::Start(command, _) | Input::Continue(command) => Some(*command),
+            _ => None,
+        }
+    }
 }
 
 /// A message of a program.

@@ -18,7 +18,7 @@
 //!
 //! Who writes which part of the state: `programs` and `groups` are written by `grouping`, `queueing` (queues of a program), `hints`
 //! (values for the policy), `timeslices` (the slice that was told) and `gates` (what follows from a gate), each its own fields.
-//! `ledger` is written by `holding`, `settings` by `handle`, `active_windows` by `follow`, `changing` by `command`. Two of `parts` have several writers, of one
+//! `ledger` is written by `holding`, `settings` by `handle`, `active_windows` by `follow`, `changing` by `command`, `servers` by `company`. Two of `parts` have several writers, of one
 //! field each: `follow_ups` has `gates` (time slices) and `progress` (the rest), `history` has `trace`, `outcomes` and `gates` (the number of
 //! decisions). Each other part is written by one module.
 

@@ -20,6 +20,7 @@ use crate::parts::queues::Queues;
 use crate::parts::recordings::Recordings;
 use crate::parts::servers::Servers;
 use crate::parts::wants::Wants;
+use crate::parts::windows::ActiveWindows;
 use crate::program::Program;
 use crate::terms::Settings;
 use crate::tuning::TRACE_BYTES;
@@ -41,9 +42,9 @@ pub struct Engine<M: Memory> {
     pub(crate) books: Books,
     /// Backlog pages of urgent programs in MPS servers.
     pub(crate) pages: Pages,
-    /// Questions for room that wait.
     /// MPS servers that are not ours.
     pub(crate) servers: Servers,
+    /// Questions for room that wait.
     pub(crate) wants: Wants,
     pub(crate) measures: Measures,
     /// Commands that change programs, by connection.
@@ -51,7 +52,7 @@ pub struct Engine<M: Memory> {
     /// Work that follows from decisions.
     pub(crate) follow_ups: FollowUps,
     /// Process of the active window, by user.
-    pub(crate) active_windows: HashMap<u32, u32>,
+    pub(crate) active_windows: ActiveWindows,
     pub(crate) history: History,
     /// Commands that record programs.
     pub(crate) recordings: Recordings,
@@ -87,12 +88,12 @@ impl<M: Memory> Engine<M> {
             ledger: Ledger::default(),
             books: Books::default(),
             pages: Pages::default(),
-            wants: Wants::default(),
             servers: Servers::default(),
+            wants: Wants::default(),
             measures: Measures::default(),
             changing: HashMap::new(),
             follow_ups: FollowUps::default(),
-            active_windows: HashMap::new(),
+            active_windows: ActiveWindows::default(),
             history: History::new(bursts),
             recordings: Recordings::default(),
             last_id: 0,

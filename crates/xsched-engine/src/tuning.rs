@@ -83,5 +83,7 @@ pub const NAME_MAX_BYTES: usize = 256;
 /// Devices that all users together name, likewise, but for root and the daemon's own user, who find a place beyond: a machine has some
 /// sixty, and a decision about jobs may concern all of them.
 pub const DEVICES_MAX: usize = 1_024;
+/// Users whose active window is known, beyond which only those with programs are kept.
+pub(crate) const ACTIVE_WINDOWS_MAX: usize = 1_024;
 /// Books of all users together, likewise: one for each group, and as many that are still to be recorded.
 pub const BOOKS_MAX: usize = 16_384;

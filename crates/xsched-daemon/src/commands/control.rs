@@ -126,7 +126,7 @@ impl Server {
                 let changes = Changes { priority, by_root: user.is_root(), level, threshold, batch, hints };
                 return Ok(self.change(id, targets, What::Hint(changes)));
             }
-            Request::ActiveWindow { pid } => self.input(Input::ActiveWindow { uid: user.uid, pid }),
+            Request::ActiveWindow { pid } => self.input(Input::ActiveWindow { user, pid }),
             Request::Suspend { targets } => return Ok(self.change(id, targets, What::Hold(true))),
             Request::Resume { targets } => return Ok(self.change(id, targets, What::Hold(false))),
             Request::Freeze { targets } => return Ok(self.change(id, targets, What::Freeze(true))),

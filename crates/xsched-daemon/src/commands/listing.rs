@@ -201,7 +201,7 @@ impl Server {
         if program.queues.len() > ENDED_QUEUES_MAX {
             info.groups.iter_mut().for_each(|group| group.queues = Vec::new());
         }
-        self.detail_left(&info);
+        self.detail_left(client.peer.user, &info);
         self.history.ended.push(client.peer.user, number, self.now_ns, info);
     }
 

@@ -14,8 +14,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-use xsched_engine::Rank;
-pub(crate) use xsched_engine::User;
+pub(crate) use xsched_engine::{Rank, User};
 
 /// Device and inode, which identify a namespace.
 type Namespace = (u64, u64);
@@ -24,7 +23,7 @@ type Namespace = (u64, u64);
 pub(crate) fn user_of(pid: u32, seen: u32) -> User {
     let uid = owner_of_container(pid).filter(|owner| *owner != 0).unwrap_or(seen);
     if uid == 0 && !is_of_this_machine(pid) {
-        let within = namespace(&pid.to_string(), "pid").map_or(u64::MAX, |(_, inode)| inode);
+        let within = container_of(pid).unwrap_or(u64::MAX);
         return User { uid, rank: Rank::Other, within };
     }
     User { uid, rank: rank_of(uid), within: 0 }
@@ -49,11 +48,13 @@ fn rank_of(uid: u32) -> Rank {
     }
 }
 
-/// User with a uid, as if there were no containers.
-#[cfg(test)]
-pub(crate) fn pretended(uid: u32) -> User {
+/// User with a uid on this machine, outside all containers.
+pub(crate) fn of_machine(uid: u32) -> User {
     User { uid, rank: rank_of(uid), within: 0 }
 }
+
+#[cfg(test)]
+pub(crate) use of_machine as pretended;
 
 fn namespace(process: &str, kind: &str) -> Option<Namespace> {
     let meta = std::fs::metadata(format!("/proc/{process}/ns/{kind}")).ok()?;
@@ -82,13 +83,26 @@ fn is_in_one_pid_namespace(pid: u32) -> bool {
 /// User id of the user who made the outermost user namespace, below the daemon's own, that a process is in; none if the process is in the
 /// daemon's own, or cannot be read.
 fn owner_of_container(pid: u32) -> Option<u32> {
+    owner(&outermost(pid, "user")?)
+}
+
+/// Number of the container of a process: the inode of the outermost pid namespace, below the daemon's own, that the process is in. A
+/// container's root may make further ones inside, and is the same user in them. For a process in the daemon's own pid namespace it is that.
+fn container_of(pid: u32) -> Option<u64> {
+    let inode = |file: File| file.metadata().ok().map(|meta| meta.ino());
+    outermost(pid, "pid").and_then(inode).or_else(|| namespace(&pid.to_string(), "pid").map(|(_, inode)| inode))
+}
+
+/// Outermost namespace of a kind, below the daemon's own, that a process is in; none if the process is in the daemon's own, or cannot be
+/// read.
+fn outermost(pid: u32, kind: &str) -> Option<File> {
     let inode = |file: &File| file.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
-    let own = namespace("self", "user")?;
-    let mut outermost = File::open(format!("/proc/{pid}/ns/user")).ok()?;
+    let own = namespace("self", kind)?;
+    let mut outermost = File::open(format!("/proc/{pid}/ns/{kind}")).ok()?;
     if inode(&outermost)? == own {
         return None;
     }
-    // The kernel nests user namespaces at most 33 deep (user_namespaces(7)).
+    // The kernel nests user and pid namespaces at most 33 deep (user_namespaces(7), pid_namespaces(7)).
     for _ in 0..33 {
         let Some(parent) = parent(&outermost) else { break };
         if inode(&parent)? == own {
@@ -96,7 +110,7 @@ fn owner_of_container(pid: u32) -> Option<u32> {
         }
         outermost = parent;
     }
-    owner(&outermost)
+    Some(outermost)
 }
 
 /// Request of ioctl_ns(2).
@@ -158,5 +172,39 @@ mod tests {
         let gone = user_of(1 << 23, 0);
         assert!(!gone.is_root() && !gone.is_own());
         assert_ne!(gone, pretended(0));
+    }
+
+    /// Numbers of the processes below one, itself included.
+    fn below(pid: u32) -> Vec<u32> {
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        let children = children.split_ascii_whitespace().filter_map(|child| child.parse().ok());
+        std::iter::once(pid).chain(children.flat_map(below)).collect()
+    }
+
+    #[test]
+    fn a_containers_root_is_one_user_in_all_the_namespaces_that_it_makes() {
+        if !rustix::process::geteuid().is_root() {
+            return xsched_testkit::skipped("a container's root takes root");
+        }
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--pid", "--fork", "unshare", "--pid", "--fork", "sleep", "1000"]);
+        let mut outer = command.spawn().unwrap();
+        let is_sleep = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|n| n == "sleep\n");
+        let mut inner = None;
+        xsched_testkit::until("the inner namespace has a process", || {
+            inner = below(outer.id()).into_iter().find(is_sleep);
+            inner.is_some()
+        });
+        let inner = inner.unwrap();
+        let middle = *below(outer.id()).iter().rev().nth(1).unwrap();
+        let [innermost, user] = [inner, middle].map(|pid| user_of(pid, 0));
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(inner as i32).unwrap(),
+            rustix::process::Signal::KILL,
+        )
+        .unwrap();
+        outer.wait().unwrap();
+        assert_eq!(innermost, user);
+        assert!(user.is_contained() && !user.is_own());
     }
 }

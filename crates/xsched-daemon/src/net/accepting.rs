@@ -45,7 +45,7 @@ impl Net {
             };
             let user = User::unknown(uid);
             if let Some(why) = self.too_many_connections(pid, user, limits) {
-                self.lines.push((uid, format!("turned process {pid} of user {user} away: {why}")));
+                self.lines.push((Some(user), format!("turned process {pid} of user {user} away: {why}")));
                 let refusal = Error::environment(format!("{why}: see xsched ps"));
                 // A new socket has room.
                 for message in [self.ask_again(uid), DaemonMsg::Refused(refusal)] {
@@ -96,12 +96,15 @@ impl Net {
         if self.conns.len() >= for_all {
             return Some("all connections are taken");
         }
-        let own = identity::has_own_uid(user);
-        let of_one = if own { for_all } else { self.most_of_one(own) };
-        // Programs are refused at their first message, commands are not.
-        let most = limits(user.uid, own).min(of_one).saturating_add(COMMANDS_ROOM);
         let of_user = self.conns.values().filter(|c| c.user.uid == user.uid).count();
-        (of_user >= most).then_some("its user has as many connections as a user may have")
+        // Programs are refused at their first message, commands are not.
+        let most = |own| {
+            let of_one = if own { for_all } else { self.most_of_one(own) };
+            limits(user.uid, own).min(of_one).saturating_add(COMMANDS_ROOM)
+        };
+        // The number may be a container's root's. That is read once as many have it as another user may have.
+        let own = identity::has_own_uid(user) && (of_user < most(false) || identity::user_of(pid, user.uid).is_own());
+        (of_user >= most(own)).then_some("its user has as many connections as a user may have")
     }
 
     /// Largest number of programs of one user, whatever the configuration allows. `own` = root or the daemon's own user.
@@ -116,7 +119,7 @@ impl Net {
         let watched = self.listener.sockets().try_for_each(watch);
         match watched {
             Ok(()) => self.deaf = !on,
-            Err(e) => self.lines.push((0, format!("cannot watch the socket: {e}"))),
+            Err(e) => self.lines.push((None, format!("cannot watch the socket: {e}"))),
         }
     }
 
@@ -131,13 +134,13 @@ impl Net {
     pub(crate) fn take_sites(&mut self, limits: Limits<'_>) {
         for news in self.listener.rendezvous().take() {
             match news {
-                News::Line(line) => self.lines.push((0, line)),
+                News::Line(line) => self.lines.push((None, line)),
                 News::Listens(path, socket) => {
                     // Accepts connections to the socket before, which is closed now.
                     self.accept(limits);
                     let flags = if self.deaf { EventFlags::empty() } else { EventFlags::IN };
                     if let Err(e) = self.watch(&socket, Token::Own(Own::Listener), flags) {
-                        self.lines.push((0, format!("cannot watch the socket: {e}")));
+                        self.lines.push((None, format!("cannot watch the socket: {e}")));
                     }
                     self.listener.replace(path, socket);
                 }

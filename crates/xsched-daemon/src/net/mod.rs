@@ -62,8 +62,8 @@ pub(crate) struct Net {
     pub(crate) unread_at: Option<u64>,
     /// Time of the next check for connections that have sent nothing.
     pub(crate) silent_at: Option<u64>,
-    /// Lines for the log, with the users who caused them.
-    lines: Vec<(u32, String)>,
+    /// Lines for the log, with the users who caused them; none = they are the daemon's own.
+    lines: Vec<(Option<User>, String)>,
 }
 
 /// Work of users other than root and the daemon's own. Each user has a part of the loop's time.
@@ -215,7 +215,7 @@ impl Net {
     }
 
     /// Takes the lines for the log.
-    pub(crate) fn lines(&mut self) -> Vec<(u32, String)> {
+    pub(crate) fn lines(&mut self) -> Vec<(Option<User>, String)> {
         std::mem::take(&mut self.lines)
     }
 

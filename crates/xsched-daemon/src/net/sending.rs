@@ -22,7 +22,7 @@ impl Net {
         let Some(conn) = self.conns.get(&id).filter(|conn| !conn.gone) else { return };
         let packet = match wire::encode(message) {
             Ok(packet) => packet,
-            Err(e) => return self.lines.push((conn.user.uid, e.to_string())),
+            Err(e) => return self.lines.push((Some(conn.user), e.to_string())),
         };
         if conn.out.is_empty() {
             match socket::send(&conn.socket, &packet, fds) {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use xsched_engine::{DeviceShare, Proof, check_name};
 use xsched_proto::wire::{DaemonMsg, Platform};
 
-use crate::identity::User;
+use crate::identity::{self, User};
 use crate::pool::keeper::Owner;
 use crate::pool::proven::{self, Work};
 use crate::pool::trusted::{Followed, Joining, Waiting};
@@ -99,7 +99,10 @@ impl Server {
         while let Some(outcome) = self.services.trust.take() {
             match outcome {
                 Outcome::Known { conn, known, .. } => self.join_with(conn, &known),
-                Outcome::Lines(uid, lines) => lines.iter().for_each(|line| self.record(uid, line)),
+                // Programs of containers are in no pool.
+                Outcome::Lines(uid, lines) => {
+                    lines.iter().for_each(|line| self.record(identity::of_machine(uid), line));
+                }
             }
         }
     }

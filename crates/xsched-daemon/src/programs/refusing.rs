@@ -19,7 +19,7 @@ impl Server {
     /// Notes the refusal of a process, and logs it the first time.
     pub(crate) fn note_refusal(&mut self, pid: u32, user: User, name: &str, why: &str) {
         if self.history.refusals.note(self.now_ns, pid, user, name, why) {
-            self.record(user.uid, &format!("refused process {pid} of user {user}: {why}"));
+            self.record(user, &format!("refused process {pid} of user {user}: {why}"));
         }
     }
 

@@ -206,8 +206,8 @@ impl Server {
             program.entitlement.from.text(),
             program.exe
         );
-        let (uid, domains, limited, job) =
-            (program.user.uid, program.domains, program.domains_limited, program.job.clone());
+        let (user, domains, limited, job) =
+            (program.user, program.domains, program.domains_limited, program.job.clone());
         self.job_attached(job);
         let page = self
             .engine
@@ -230,7 +230,7 @@ impl Server {
             );
             self.net.send(id, &DaemonMsg::Note { text }, &[]);
         }
-        self.record(uid, &line);
+        self.record(user, &line);
         Ok(())
     }
 
@@ -344,10 +344,10 @@ impl Server {
         self.places.trusting.forget(id);
         if let Some(fault) = fault {
             self.history.dropped_clients += 1;
-            self.record(conn.user.uid, &format!("dropped process {} of user {}: {fault}", conn.pid, conn.user));
+            self.record(conn.user, &format!("dropped process {} of user {}: {fault}", conn.pid, conn.user));
         }
         if let Some(client) = self.programs.clients.remove(&id) {
-            self.record(conn.user.uid, &format!("process {} of user {} has left", conn.pid, conn.user));
+            self.record(conn.user, &format!("process {} of user {} has left", conn.pid, conn.user));
             self.forget(id, &client, by_itself);
             self.abandon(id, client);
             self.trim.left(self.now_ns);

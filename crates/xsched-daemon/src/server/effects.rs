@@ -7,6 +7,7 @@ use xsched_engine::tuning::DEVICES_MAX;
 use xsched_proto::wire::DaemonMsg;
 
 use crate::Input;
+use crate::identity::User;
 use crate::net::socket::unread_bytes;
 use crate::programs::pages;
 use crate::server::Server;
@@ -16,11 +17,22 @@ use crate::tuning::{REMEMBER_NS, UNREAD_BYTES};
 impl Server {
     /// Gives the engine an input and carries out its effects.
     pub(crate) fn input(&mut self, input: Input) {
+        let source = input.source();
         self.engine.handle(self.now_ns, input);
         self.count_outcomes();
         while let Some(effect) = self.engine.next_effect() {
-            self.carry_out(effect);
+            match effect {
+                Effect::Log(uid, line) => self.record(self.author(source, uid), &line),
+                effect => self.carry_out(effect),
+            }
         }
+    }
+
+    /// User of a line of the engine's, which has the number only: the sender of the input with that number. A line without a sender is
+    /// no user's with rights, since the number 0 may be a container's root.
+    fn author(&self, source: Option<u64>, uid: u32) -> User {
+        let sender = source.and_then(|id| self.net.conns.get(&id)).map(|conn| conn.user);
+        sender.filter(|user| user.uid == uid).unwrap_or(User::unknown(uid))
     }
 
     fn carry_out(&mut self, effect: Effect) {
@@ -45,7 +57,7 @@ impl Server {
                     self.net.rations.looks.push_first(user, id);
                 }
             }
-            Effect::Log(uid, line) => self.record(uid, &line),
+            Effect::Log(uid, line) => self.record(User::unknown(uid), &line),
             Effect::Burst(line) => self.write_burst(&line),
             Effect::Remember => self.timers.set_if_none(Timer::State, self.now_ns + REMEMBER_NS),
             Effect::DevicesInUse => {
@@ -76,6 +88,10 @@ impl Server {
     /// Sends a program a backlog page. The page's owner gets it first, and no program of another user.
     fn tell_page(&mut self, to: u64, owner: u64, page: u8, epoch: u32) {
         let own = to == owner;
+        let user = |id| self.net.conns.get(&id).map(|conn| conn.user);
+        if user(to) != user(owner) {
+            return;
+        }
         if own && !self.programs.pages.contains_key(&owner) {
             match pages::make() {
                 Ok(file) => _ = self.programs.pages.insert(owner, file),

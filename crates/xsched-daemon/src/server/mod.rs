@@ -29,6 +29,7 @@ use crate::history::ended::Ended;
 use crate::history::recent::Recent;
 use crate::history::refusals::Refusals;
 use crate::history::shares::Shares;
+use crate::identity::User;
 use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::net::socket::ProgramFds;
@@ -170,14 +171,14 @@ impl Server {
     }
 
     /// Logs an event caused by a user.
-    pub(crate) fn record(&mut self, uid: u32, line: &str) {
-        self.services.events.of_user(self.now_ns, uid, line);
+    pub(crate) fn record(&mut self, user: User, line: &str) {
+        self.services.events.of_user(self.now_ns, user, line);
     }
 
     /// Logs the change that a command of a connection has made.
     pub(crate) fn record_command(&mut self, conn: u64, what: &str) {
         if let Some((user, pid)) = self.net.conns.get(&conn).map(|c| (c.user, c.pid)) {
-            self.record(user.uid, &format!("{what}: by user {user} (process {pid})"));
+            self.record(user, &format!("{what}: by user {user} (process {pid})"));
         }
     }
 

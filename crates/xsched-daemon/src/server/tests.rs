@@ -471,6 +471,17 @@ fn answer(world: &mut World, socket: &OwnedFd) -> Vec<DaemonMsg> {
 
 #[test]
 fn many_that_ask_for_ps_share_a_look_and_it_is_never_older_than_the_question() {
+#[test]
+fn a_containers_root_has_no_more_connections_than_another_user_though_its_number_is_roots() {
+    let mut world = World::new();
+    world.server.net.max_conns = 40;
+    let _many: Vec<_> = (0..40 / 4 + COMMANDS_ROOM).map(|_| world.connect(0)).collect();
+    let nobody = crate::identity::User::unknown(0);
+    // No process can have the first id: what has ended is not known to be of this machine.
+    let why = "its user has as many connections as a user may have";
+    assert_eq!([1 << 23, std::process::id()].map(|pid| world.too_many(pid, nobody)), [Some(why), None]);
+}
+
     let mut world = World::new();
     const MANY: usize = 20;
     let many: Vec<_> = (0..MANY).map(|_| world.connect(ONE)).collect();

@@ -258,8 +258,11 @@ impl Server {
 
     /// Takes the time after a piece of work, and handles its remainders: lines for the log, answers that have room now.
     fn piece_done(&mut self, what: &'static str) {
-        for (uid, line) in self.net.lines() {
-            self.record(uid, &line);
+        for (user, line) in self.net.lines() {
+            match user {
+                Some(user) => self.record(user, &line),
+                None => self.log(&line),
+            }
         }
         self.answer_next();
         let before_ns = self.now_ns;

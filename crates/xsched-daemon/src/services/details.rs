@@ -2,14 +2,15 @@
 
 use xsched_proto::wire::ProgramInfo;
 
+use crate::identity::User;
 use crate::server::Server;
 
 impl Server {
     /// Writes a line about an event that a user has caused.
-    fn detail(&mut self, uid: u32, line: impl FnOnce(&Server) -> String) {
+    fn detail(&mut self, user: User, line: impl FnOnce(&Server) -> String) {
         if self.services.events.has_details {
             let line = format!("debug: {}", line(self));
-            self.record(uid, &line);
+            self.record(user, &line);
         }
     }
 
@@ -21,9 +22,9 @@ impl Server {
     }
 
     /// Writes the figures of a program's groups when the program has left.
-    pub(crate) fn detail_left(&mut self, program: &ProgramInfo) {
+    pub(crate) fn detail_left(&mut self, user: User, program: &ProgramInfo) {
         for group in &program.groups {
-            self.detail(program.uid, |_| {
+            self.detail(user, |_| {
                 format!(
                     "{} of process {} ends: {} launches, gate closed {} times, {} waits of {} ms in all, {} ms on {}",
                     group.id,

@@ -6,6 +6,7 @@ use std::path::Path;
 use xsched_proto::Error;
 use xsched_proto::text::escaped;
 
+use crate::identity::User;
 use crate::services::writer::{LogFile, Sink, Writer};
 use crate::tuning::{LOG_NS, USER_LINES_MAX, USER_LINES_NS};
 
@@ -14,7 +15,7 @@ pub(crate) struct EventLog {
     pub(crate) writer: Writer,
     /// True if the log also has details for an investigation.
     pub(crate) has_details: bool,
-    users: HashMap<u32, Lines>,
+    users: HashMap<User, Lines>,
     complained_ns: Option<u64>,
 }
 
@@ -51,10 +52,10 @@ impl EventLog {
     }
 
     /// Writes a line about an event that a user has caused. Each user has a limited number of lines for some time, so that a user who
-    /// causes many hides none of the others'.
-    pub(crate) fn of_user(&mut self, now_ns: u64, uid: u32, line: &str) {
+    /// causes many hides none of the others', not even a container's root those of the machine's.
+    pub(crate) fn of_user(&mut self, now_ns: u64, user: User, line: &str) {
         self.tend(now_ns);
-        let lines = self.users.entry(uid).or_insert(Lines { since_ns: now_ns, written: 0, suppressed: 0 });
+        let lines = self.users.entry(user).or_insert(Lines { since_ns: now_ns, written: 0, suppressed: 0 });
         if lines.written >= USER_LINES_MAX {
             lines.suppressed += 1;
             return;
@@ -72,15 +73,15 @@ impl EventLog {
     /// Reports how many lines were left out, and forgets users whose interval is over.
     pub(crate) fn tend(&mut self, now_ns: u64) {
         let over = |lines: &Lines| now_ns.saturating_sub(lines.since_ns) >= USER_LINES_NS;
-        let mut left_out: Vec<(u32, u64)> = Vec::new();
-        self.users.retain(|uid, lines| {
+        let mut left_out: Vec<(User, u64)> = Vec::new();
+        self.users.retain(|user, lines| {
             if over(lines) && lines.suppressed > 0 {
-                left_out.push((*uid, lines.suppressed));
+                left_out.push((*user, lines.suppressed));
             }
             !over(lines)
         });
-        for (uid, suppressed) in left_out {
-            self.say(&format!("user {uid}: {suppressed} more lines were left out"));
+        for (user, suppressed) in left_out {
+            self.say(&format!("user {user}: {suppressed} more lines were left out"));
         }
     }
 }
@@ -88,22 +89,24 @@ impl EventLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::{Rank, pretended};
 
     #[test]
     fn a_user_who_causes_many_lines_hides_none_of_the_others_and_is_told_of() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut log = EventLog::new(Some(&path), false).unwrap();
+        let [one, other] = [60_001, 60_002].map(pretended);
         for n in 0..USER_LINES_MAX + 7 {
-            log.of_user(1_000, 60_001, &format!("noise {n}"));
+            log.of_user(1_000, one, &format!("noise {n}"));
         }
-        log.of_user(1_001, 60_002, "a word\nof another");
+        log.of_user(1_001, other, "a word\nof another");
         assert_eq!(log.deadline_ns(), Some(1_000 + USER_LINES_NS));
         log.tend(999 + USER_LINES_NS);
         assert!(log.deadline_ns().is_some());
         log.tend(1_000 + USER_LINES_NS);
         assert_eq!(log.deadline_ns(), None);
-        log.of_user(1_001 + USER_LINES_NS, 60_001, "again");
+        log.of_user(1_001 + USER_LINES_NS, one, "again");
         drop(log);
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
@@ -112,5 +115,22 @@ mod tests {
             lines[USER_LINES_MAX as usize..],
             ["a word of another", "user 60001: 7 more lines were left out", "again"]
         );
+    }
+
+    #[test]
+    fn a_containers_root_hides_no_lines_of_root_and_is_named_as_that_container() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut log = EventLog::new(Some(&path), false).unwrap();
+        let contained = User { uid: 0, rank: Rank::Other, within: 77 };
+        for n in 0..USER_LINES_MAX + 3 {
+            log.of_user(1_000, contained, &format!("noise {n}"));
+        }
+        log.of_user(1_001, pretended(0), "of root");
+        log.tend(1_000 + USER_LINES_NS);
+        drop(log);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let last: Vec<&str> = text.lines().rev().take(2).filter_map(|line| Some(line.split_once(' ')?.1)).collect();
+        assert_eq!(last, ["user 0 of container 77: 3 more lines were left out", "of root"]);
     }
 }

@@ -15,3 +15,4 @@ pub(crate) mod recordings;
 pub(crate) mod servers;
 pub(crate) mod targets;
 pub(crate) mod wants;
+pub(crate) mod windows;

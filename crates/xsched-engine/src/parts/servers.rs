@@ -1,4 +1,4 @@
-//! MPS servers that are not ours. A program names the server that it is in by a number, and no one can check that. So a number is one of
+//! MPS servers that are not ours. A program names the server that it is in by a number, which cannot be checked. So a number is one of
 //! the program's user: two users that name the same one are in two servers, and neither sees pages of the other's or runs beside it. In a
 //! server for several users (`-multiuser-server`) these share the time.
 

@@ -281,7 +281,7 @@ fn inputs_about_nobody_change_nothing() {
         Input::PageFailed(99),
         Input::BookClosed(99, "sim:0".into()),
         Input::Restored { program: 99, changes: Default::default(), held: true },
-        Input::ActiveWindow { uid: OWN.uid, pid: Some(99) },
+        Input::ActiveWindow { user: OWN, pid: Some(99) },
         Input::Device("sim:9".into(), None),
         Input::Memory("sim:9".into(), 1, vec![(99, Some(1))]),
     ];

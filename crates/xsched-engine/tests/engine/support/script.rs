@@ -324,7 +324,7 @@ impl<'a> Script<'a> {
                 7 => Input::RecordEnds(RECORDER),
                 0 => Input::Beat,
                 1 => Input::Device(b.device().into(), b.some(|b| Box::new(device_state(b)))),
-                2 => Input::ActiveWindow { uid: b.of(&USERS).uid, pid: b.some(|b| b.byte().into()) },
+                2 => Input::ActiveWindow { user: b.of(&USERS), pid: b.some(|b| b.byte().into()) },
                 3 => Input::Words(b.program()),
                 4 => {
                     let mut process = || (u32::from(b.byte()), b.some(|b| u64::from(b.short()) << 20));
