@@ -80,6 +80,7 @@ impl Net {
             unread_since_ns: 0,
             gone: false,
             unheard: false,
+            is_put_off: false,
             flags,
         };
         self.conns.insert(id, conn);

@@ -26,6 +26,8 @@ pub(crate) struct Conn {
     pub(crate) gone: bool,
     /// True once the other side has ended while its command changes programs: the connection stays until that is done, and gets no message.
     pub(super) unheard: bool,
+    /// True while the connection's packets do not wake the loop: one waits for its user's ration already.
+    pub(super) is_put_off: bool,
     /// Events that are waited for.
     pub(crate) flags: EventFlags,
 }

@@ -192,15 +192,23 @@ impl Net {
 
     /// Puts one piece of work for a connection into its user's queue.
     pub(crate) fn enqueue(&mut self, id: u64) {
-        let Some(conn) = self.conns.get(&id) else { return };
+        let now_ns = self.now_ns;
+        let Some(conn) = self.conns.get_mut(&id) else { return };
         if !conn.is_rationed() {
             return self.work.push(conn.user, Work::Serve(id));
         }
-        match conn.stage {
-            Stage::Command(_) => self.rations.commands.push(conn.user, id),
-            _ => self.rations.messages.push(conn.user, Work::Serve(id)),
-        }
-        // The event is reported once only: work that is put off must not keep the loop awake.
+        let has_time = match conn.stage {
+            Stage::Command(_) => {
+                self.rations.commands.push(conn.user, id);
+                self.rations.commands.has_time(conn.user, now_ns)
+            }
+            _ => {
+                self.rations.messages.push(conn.user, Work::Serve(id));
+                self.rations.messages.has_time(conn.user, now_ns)
+            }
+        };
+        // Work that is put off must not keep the loop awake: neither what is there, nor each further packet.
+        conn.is_put_off = !has_time;
         self.watch_socket(id);
     }
 
@@ -223,7 +231,7 @@ impl Net {
     pub(crate) fn watch_socket(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.unheard) else { return };
         let mut flags = EventFlags::empty();
-        flags.set(EventFlags::IN | EventFlags::RDHUP, !conn.is_answered());
+        flags.set(EventFlags::IN | EventFlags::RDHUP, !conn.is_answered() && !conn.is_put_off);
         flags.set(EventFlags::OUT, !conn.out.is_empty());
         // The kernel always reports a hang-up. Edge-triggered, it does so once: that is enough while the loop can do nothing about it, or
         // puts the work off.

@@ -41,6 +41,11 @@ impl Net {
     /// piece.
     pub(crate) fn serve(&mut self, id: u64, buffer: &mut [u8]) -> Served {
         self.flush(id);
+        if let Some(conn) = self.conns.get_mut(&id)
+            && std::mem::take(&mut conn.is_put_off)
+        {
+            self.watch_socket(id);
+        }
         let Some(conn) = self.conns.get(&id) else { return Served::Nothing };
         if conn.gone && !conn.is_changing() {
             self.doom(id, None);

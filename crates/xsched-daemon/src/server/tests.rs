@@ -12,6 +12,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use tempfile::TempDir;
 use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::hint::Hints;
 use xsched_proto::segment::{COUNTERS, GROUPS, MAGIC, QUEUES, SEGMENT_BYTES};
 use xsched_proto::wire::{self, ClientMsg, DaemonMsg, MAX_PACKET, ProgramOptions, Request};
 
@@ -20,8 +21,8 @@ use crate::Options;
 use crate::net::{Answering, Conn, Stage};
 use crate::server::clock::now_ns;
 use crate::tuning::{
-    COMMAND_OUT_MAX_BYTES, COMMANDS_ROOM, ENDED_QUEUES_MAX, EVENTS_MAX, PROGRAM_SOCKET_MAX_BYTES, RATION_CREDIT_NS,
-    RATION_TIMES, SILENT_NS, SOCKET_MAX_BYTES, UNREAD_NS, USER_ANSWERS_MAX, USER_OUT_MAX_BYTES,
+    COMMAND_OUT_MAX_BYTES, COMMANDS_ROOM, ENDED_QUEUES_MAX, EVENTS_MAX, PROGRAM_SOCKET_MAX_BYTES, RATION_TIMES,
+    SILENT_NS, SOCKET_MAX_BYTES, UNREAD_NS, USER_ANSWERS_MAX, USER_OUT_MAX_BYTES,
 };
 use rustix::event::epoll::{self, EventFlags};
 
@@ -155,7 +156,7 @@ fn the_loop_sleeps_until_a_user_has_time_again_and_others_are_heeded_meanwhile()
         let mut world = World::new();
         let [(one, of_one), (other, of_other)] = [ONE, OTHER].map(|uid| world.connect(uid));
         let server = &mut world.server;
-        let due_ns = server.now_ns + used_ns * RATION_TIMES - RATION_CREDIT_NS;
+        let due_ns = server.now_ns + used_ns * RATION_TIMES;
         server.net.rations.wakes.charge(server.net.conns[&of_one].user, server.now_ns, used_ns);
         for id in [of_one, of_other] {
             server.net.rations.wakes.push(server.net.conns[&id].user, id);
@@ -226,7 +227,7 @@ fn a_program_that_wakes_the_daemon_without_pause_does_not_keep_it_awake_once_its
     let is_muted = |world: &World| world.server.net.conns[&id].wake.as_ref().is_some_and(|wake| wake.is_muted);
     let used_ns = 5_000_000;
     world.server.now_ns = now_ns();
-    let due_ns = world.server.now_ns + used_ns * RATION_TIMES - RATION_CREDIT_NS;
+    let due_ns = world.server.now_ns + used_ns * RATION_TIMES;
     world.server.net.rations.wakes.charge(user, world.server.now_ns, used_ns);
     wake();
     world.turn();
@@ -246,6 +247,30 @@ fn a_program_that_wakes_the_daemon_without_pause_does_not_keep_it_awake_once_its
 }
 
 #[test]
+fn a_program_that_speaks_without_pause_does_not_keep_the_daemon_awake_once_its_user_has_no_time_left() {
+    let mut world = World::new();
+    let (socket, id, _segment, _eventfd) = world.attach(ONE);
+    let user = crate::identity::pretended(ONE);
+    let packet = wire::encode(&ClientMsg::ProgramHint { hints: Hints::default() }).expect("a message");
+    let speak = || assert_eq!(rustix::net::send(&socket, &packet, SendFlags::NOSIGNAL), Ok(packet.len()));
+    let used_ns = 20_000_000;
+    world.server.now_ns = now_ns();
+    let due_ns = world.server.now_ns + used_ns * RATION_TIMES;
+    world.server.net.rations.messages.charge(user, world.server.now_ns, used_ns);
+    let mut turns = 0;
+    while world.server.now_ns < due_ns {
+        speak();
+        world.turn();
+        turns += 1;
+    }
+    assert!(turns <= 6, "{turns} turns while nothing was to be done");
+    // All messages of the meantime are heard.
+    world.settle();
+    assert!(world.server.net.conns.contains_key(&id));
+    assert!(!crate::services::worker::readable(world.server.net.conns[&id].socket.as_fd(), Some(0)));
+}
+
+#[test]
 fn a_command_of_a_user_without_time_waits_in_its_socket_while_the_loop_sleeps() {
     let mut world = World::new();
     let [(one, of_one), (other, of_other)] = [ONE, OTHER].map(|uid| world.connect(uid));
@@ -255,7 +280,7 @@ fn a_command_of_a_user_without_time_waits_in_its_socket_while_the_loop_sleeps() 
         assert!(ask(socket, Request::PolicyList));
     }
     let (user, used_ns) = (world.server.net.conns[&of_one].user, 5_000_000);
-    let due_ns = world.server.now_ns + used_ns * RATION_TIMES - RATION_CREDIT_NS;
+    let due_ns = world.server.now_ns + used_ns * RATION_TIMES;
     world.server.net.rations.commands.charge(user, world.server.now_ns, used_ns);
     let (mut is_answered, mut other_is, mut turns) = (false, false, 0);
     while !is_answered || !other_is {
@@ -447,6 +472,17 @@ fn root_finds_a_place_whatever_the_others_have_taken() {
 }
 
 #[test]
+fn a_containers_root_has_no_more_connections_than_another_user_though_its_number_is_roots() {
+    let mut world = World::new();
+    world.server.net.max_conns = 40;
+    let _many: Vec<_> = (0..40 / 4 + COMMANDS_ROOM).map(|_| world.connect(0)).collect();
+    let nobody = crate::identity::User::unknown(0);
+    // No process can have the first id: what has ended is not known to be of this machine.
+    let why = "its user has as many connections as a user may have";
+    assert_eq!([1 << 23, std::process::id()].map(|pid| world.too_many(pid, nobody)), [Some(why), None]);
+}
+
+#[test]
 fn what_is_told_before_a_hang_up_is_done() {
     let mut world = World::new();
     let (socket, id) = world.connect(rustix::process::geteuid().as_raw());
@@ -471,17 +507,6 @@ fn answer(world: &mut World, socket: &OwnedFd) -> Vec<DaemonMsg> {
 
 #[test]
 fn many_that_ask_for_ps_share_a_look_and_it_is_never_older_than_the_question() {
-#[test]
-fn a_containers_root_has_no_more_connections_than_another_user_though_its_number_is_roots() {
-    let mut world = World::new();
-    world.server.net.max_conns = 40;
-    let _many: Vec<_> = (0..40 / 4 + COMMANDS_ROOM).map(|_| world.connect(0)).collect();
-    let nobody = crate::identity::User::unknown(0);
-    // No process can have the first id: what has ended is not known to be of this machine.
-    let why = "its user has as many connections as a user may have";
-    assert_eq!([1 << 23, std::process::id()].map(|pid| world.too_many(pid, nobody)), [Some(why), None]);
-}
-
     let mut world = World::new();
     const MANY: usize = 20;
     let many: Vec<_> = (0..MANY).map(|_| world.connect(ONE)).collect();

@@ -90,10 +90,14 @@ pub(crate) struct Rationed<U, T> {
     users: HashMap<U, Used>,
     /// Virtual time, in ns: time for which a user with work all the while has been served so far.
     virtual_ns: u64,
-    /// Time until which the work of all users is paid for, in ns: each piece counts [`ALL_TIMES`] times its duration.
+    /// Time until which the work of all users is paid for, in ns: each piece counts [`Rationed::all_times`] times its duration.
     all_paid_ns: u64,
+    /// True once all users together have used their credit, until their work is paid for.
+    all_rest: bool,
     /// Multiple of a piece's duration that has to pass before the next piece of the same user.
     times: u64,
+    /// Such a multiple for pieces of all users together.
+    all_times: u64,
     /// Time by which a user's work may be ahead of that, in ns.
     credit_ns: u64,
 }
@@ -103,14 +107,22 @@ pub(crate) struct Rationed<U, T> {
 struct Used {
     /// Time until which the user's work is paid for, in ns. A time in the past counts as none.
     paid_ns: u64,
+    /// True once the user has used its credit, until its work is paid for. Without such a rest the user's pieces would be done one by one from
+    /// then on, and the loop would sleep and wake up for each, which costs more than the piece.
+    rests: bool,
     /// Time that the user has used, on the scale of [`Rationed::virtual_ns`].
     virtual_ns: u64,
 }
 
 impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> Rationed<U, T> {
     pub(crate) fn new(times: u64, credit_ns: u64) -> Rationed<U, T> {
+        Rationed::with_all(times, ALL_TIMES, credit_ns)
+    }
+
+    /// Makes one in which all users together have a given part of the time.
+    pub(crate) fn with_all(times: u64, all_times: u64, credit_ns: u64) -> Rationed<U, T> {
         let (queue, users) = (FairQueue::new(), HashMap::new());
-        Rationed { queue, users, virtual_ns: 0, all_paid_ns: 0, times, credit_ns }
+        Rationed { queue, users, virtual_ns: 0, all_paid_ns: 0, all_rest: false, times, all_times, credit_ns }
     }
 
     /// See [`FairQueue::push`].
@@ -133,6 +145,10 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> Rationed<U, T> {
         let at = self.next(now_ns, may)?;
         let (user, piece) = self.queue.take(at)?;
         self.virtual_ns = self.virtual_ns.max(self.start_ns(user));
+        self.all_rest &= self.all_paid_ns > now_ns;
+        if let Some(used) = self.users.get_mut(&user) {
+            used.rests = false;
+        }
         Some((user, piece))
     }
 
@@ -169,8 +185,9 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> Rationed<U, T> {
     /// Time from which on work for a user may be done again, in ns; 0 = at any time.
     fn next_ns(&self, user: U) -> u64 {
         let used = self.users.get(&user).copied().unwrap_or_default();
-        let of_all = if used.virtual_ns < self.virtual_ns { 0 } else { self.all_paid_ns };
-        used.paid_ns.max(of_all).saturating_sub(self.credit_ns)
+        let due_ns = |paid_ns: u64, rests| if rests { paid_ns } else { paid_ns.saturating_sub(self.credit_ns) };
+        let of_all = if used.virtual_ns < self.virtual_ns { 0 } else { due_ns(self.all_paid_ns, self.all_rest) };
+        due_ns(used.paid_ns, used.rests).max(of_all)
     }
 
     /// Charges a user for work that has just taken `took_ns`.
@@ -183,11 +200,13 @@ impl<U: Copy + Eq + Hash, T: Copy + Eq + Hash> Rationed<U, T> {
         let used = self.users.entry(user).or_default();
         used.paid_ns = used.paid_ns.max(now_ns).saturating_add(took_ns.saturating_mul(self.times));
         used.virtual_ns = begin_ns.saturating_add(took_ns);
-        self.all_paid_ns = self.all_paid_ns.max(now_ns).saturating_add(took_ns.saturating_mul(ALL_TIMES));
+        used.rests |= used.paid_ns.saturating_sub(self.credit_ns) > now_ns;
+        self.all_paid_ns = self.all_paid_ns.max(now_ns).saturating_add(took_ns.saturating_mul(self.all_times));
+        self.all_rest |= self.all_paid_ns.saturating_sub(self.credit_ns) > now_ns;
     }
 }
 
-/// Divisor of all time that gives the largest part for the work of all users together.
+/// Divisor of all time that usually gives the largest part for the work of all users together.
 const ALL_TIMES: u64 = 2;
 /// Number of users above which those are forgotten that have used nothing for long.
 const USERS_MAX: usize = 64;
@@ -251,6 +270,26 @@ mod tests {
         work.charge(9, now, 200);
         work.push(9, 3);
         assert_eq!(work.pop(now), Some((9, 3)), "some time in advance");
+    }
+
+    #[test]
+    fn the_work_of_users_beyond_their_part_is_done_in_batches() {
+        for users in [1, 20] {
+            let (credit, piece) = (100_000, 1_000);
+            let mut work = Rationed::new(4, credit);
+            let (mut now, mut worked, mut sleeps) = (1_000_000, 0, 0);
+            while now < 100_000_000 {
+                (0..users).for_each(|user| work.push(user, user));
+                match work.pop(now) {
+                    Some((user, _)) => {
+                        (now, worked) = (now + piece, worked + piece);
+                        work.charge(user, now, piece);
+                    }
+                    None => (now, sleeps) = (work.due_ns().expect("there is work").max(now + 1), sleeps + 1),
+                }
+            }
+            assert!(worked / sleeps >= credit / 8, "{users} users: {worked} ns of work, {sleeps} sleeps");
+        }
     }
 
     #[test]

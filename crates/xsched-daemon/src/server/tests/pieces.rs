@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use serde_reflection::{ContainerFormat, Format, Named, Tracer, TracerConfig, VariantFormat};
 use xsched_proto::bounded::{DESCRIBED_MAX, PARAMS_MAX, TARGETS_MAX, WORDS_MAX};
-use xsched_proto::hint::Hints;
 use xsched_proto::segment::QUEUES;
 use xsched_proto::usage::UsageBy;
 use xsched_proto::wire::{Described, Levels, Platform, Sharing, Target};
@@ -367,7 +366,7 @@ fn messages_of_a_program_have_a_ration_that_others_do_not_share() {
     let say = |socket: &OwnedFd| assert!(rustix::net::send(socket, &packet, SendFlags::NOSIGNAL).is_ok());
     let used_ns = 5_000_000;
     world.server.now_ns = now_ns();
-    let due_ns = world.server.now_ns + used_ns * RATION_TIMES - RATION_CREDIT_NS;
+    let due_ns = world.server.now_ns + used_ns * RATION_TIMES;
     let user = world.server.net.conns[&of_one].user;
     world.server.net.rations.messages.charge(user, world.server.now_ns, used_ns);
     say(&one);
