@@ -129,8 +129,15 @@ pub(crate) const BOOKS_PIECE: usize = 64;
 pub(crate) const USER_GROUPS_MAX: (usize, usize) = (512, 4_096);
 /// Number of programs, groups and queues that are collected for `ps` in one piece of work: some 25 µs.
 pub(crate) const SIGHT_PIECE: usize = 64;
-/// Pause after a snapshot for `ps`, as a multiple of the loop's time that it took: snapshots take one fiftieth of the time at most.
+/// Pause after a snapshot for `ps` of a user before that user's next one, as a multiple of the loop's time that it took: snapshots of a user
+/// take one fiftieth of the time at most.
 pub(crate) const SIGHT_REST: u64 = 49;
+/// Such a multiple for the next snapshot of any user who has had much of this time lately: snapshots of all users take a quarter of the time
+/// at most.
+pub(crate) const SIGHT_ALL_TIMES: u64 = 4;
+/// Divisor of the time that a thread takes to make the messages of a snapshot; the result counts as the loop's time: a user has a quarter of
+/// the thread's time at most, so that another one finds it free.
+pub(crate) const SIGHT_THREAD_PART: u64 = (SIGHT_REST + 1) / 4;
 /// Longest such pause, in ns.
 pub(crate) const SIGHT_REST_MAX_NS: u64 = 100_000_000;
 /// Number of messages sent to requesting commands before new requests are polled.

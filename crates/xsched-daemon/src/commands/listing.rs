@@ -7,6 +7,7 @@ use xsched_proto::wire::{DaemonInfo, DaemonMsg};
 
 use crate::commands::Answer;
 use crate::history::shares::Shares;
+use crate::identity::User;
 use crate::net::sending::UNREAD;
 use crate::programs::client::Client;
 use crate::server::Server;
@@ -18,7 +19,9 @@ use crate::{Error, Program};
 impl Server {
     /// Registers a command for the next snapshot. `all` = with programs that ended lately.
     pub(crate) fn ps(&mut self, id: u64, all: bool) -> Answer {
-        self.services.snapshots.waiting.push((id, all));
+        if let Some(user) = self.net.conns.get(&id).map(|conn| conn.user) {
+            self.services.snapshots.ask(user, id, all);
+        }
         Answer::OfTeller
     }
 
@@ -27,7 +30,10 @@ impl Server {
         let begin_ns = own_cpu_ns();
         let mut looking = match self.services.snapshots.looking.take() {
             Some(looking) => looking,
-            None => self.begin_snapshot(),
+            None => {
+                let Some((user, askers)) = self.services.snapshots.next(self.now_ns) else { return };
+                self.begin_snapshot(user, askers)
+            }
         };
         self.snapshot_piece(&mut looking);
         looking.took_ns += own_cpu_ns().saturating_sub(begin_ns);
@@ -38,7 +44,7 @@ impl Server {
         }
     }
 
-    fn begin_snapshot(&mut self) -> Looking {
+    fn begin_snapshot(&mut self, user: User, askers: Vec<(u64, bool)>) -> Looking {
         self.poll_devices();
         self.measure();
         self.history.ended.charge(self.engine.gatekeeper().ledger());
@@ -69,7 +75,7 @@ impl Server {
             refused: self.history.refusals.all(self.now_ns),
         };
         let clients = self.engine.programs().keys().copied().collect();
-        Looking { sight, askers: std::mem::take(&mut self.services.snapshots.waiting), clients, from: 0, took_ns: 0 }
+        Looking { user, sight, askers, clients, from: 0, took_ns: 0 }
     }
 
     /// Collects some clients, as many groups and queues as one piece has.
@@ -83,10 +89,16 @@ impl Server {
                 looking.from = 0;
                 continue;
             };
+            let is_shown = looking.user.may_see(program.user);
             if looking.from == 0 {
-                let seen = self.see(id, program, client);
+                let seen = self.see(id, program, client, is_shown);
                 room = room.saturating_sub(1 + seen.groups.len());
                 looking.sight.programs.push(seen);
+            }
+            // Of a program that is not shown only its groups' parts of the devices are needed.
+            if !is_shown {
+                looking.clients.pop();
+                continue;
             }
             let Some(seen) = looking.sight.programs.last_mut() else { return };
             let before = seen.queues.len();
@@ -105,7 +117,7 @@ impl Server {
     }
 
     fn deliver(&mut self, looking: Looking) {
-        let Looking { sight, askers, took_ns, .. } = looking;
+        let Looking { user, sight, askers, took_ns, .. } = looking;
         let (mut told, mut refused) = (Vec::new(), Vec::new());
         for (id, all) in askers {
             let is_waiting = matches!(self.commands.answers.get(&id), Some(Answer::OfTeller));
@@ -115,7 +127,7 @@ impl Server {
                 Err(_) => refused.push(id),
             }
         }
-        if let Err(all) = self.services.snapshots.deliver(sight, told, took_ns) {
+        if let Err(all) = self.services.snapshots.deliver(user, sight, told, took_ns) {
             refused.extend(all.into_iter().map(|asker| asker.conn));
         }
         for id in refused {
@@ -143,8 +155,8 @@ impl Server {
         }
     }
 
-    /// Collects a program as it is now, without its queues.
-    fn see(&self, conn: u64, program: &Program, client: &Client) -> Seen {
+    /// Collects a program as it is now, without its queues; without what only a reader of it needs unless it is shown.
+    fn see(&self, conn: u64, program: &Program, client: &Client, is_shown: bool) -> Seen {
         let (arbiter, keeper) = (self.engine.arbiter(), self.engine.gatekeeper());
         let groups = self.engine.groups_of(program).filter_map(|(id, group)| {
             Some(SeenGroup {
@@ -183,7 +195,7 @@ impl Server {
             pool_why: client.place_why.clone(),
             groups: groups.collect(),
             queues: Vec::new(),
-            memory: self.engine.memory_of(conn),
+            memory: if is_shown { self.engine.memory_of(conn) } else { Vec::new() },
         }
     }
 
@@ -194,7 +206,7 @@ impl Server {
             return;
         };
         let number = program.id;
-        let mut seen = self.see(id, program, client);
+        let mut seen = self.see(id, program, client, true);
         seen.queues.extend(seen_queues(program, 0));
         let mut info = seen.info(self.now_ns, self.history.started_ns, &shares);
         // Launches on the queues are counted in their groups.

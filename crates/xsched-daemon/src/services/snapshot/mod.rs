@@ -1,8 +1,10 @@
 //! Snapshots for `ps`. The loop takes one in pieces ([`Sight`], [`Seen`]); the thread makes the messages of it, once for all commands that
 //! have asked ([`sheet`]), and sends them as they are read.
 //!
-//! A snapshot is never older than the request, so that clients see their own changes. Requests that come while one is taken share the next.
-//! Snapshots take a bounded part of the loop's time, however many ask.
+//! A snapshot is never older than the request, so that clients see their own changes. Each is for one user, and has what that user may see:
+//! requests of a user that come while one is taken share the user's next. Snapshots of a user take a bounded part of the loop's and the
+//! thread's time, and those of all users too, however many ask. The user that has used least is next, so that one that asks now and then
+//! does not wait for those that ask all the time.
 
 mod seen;
 mod sheet;
@@ -21,40 +23,43 @@ use self::sheet::{Place, Sheet};
 use crate::identity::User;
 use crate::net::socket;
 use crate::server::clock::now_ns;
-use crate::services::fair::FairQueue;
+use crate::services::fair::{FairQueue, Rationed};
 use crate::services::worker::epochs::Epochs;
 use crate::services::worker::{Next, Service, Spec, Worker, timespec};
-use crate::tuning::{SIGHT_REST, SIGHT_REST_MAX_NS, TOLD_AT_A_TIME, UNREAD_NS};
+use crate::tuning::{SIGHT_ALL_TIMES, SIGHT_REST, SIGHT_REST_MAX_NS, SIGHT_THREAD_PART, TOLD_AT_A_TIME, UNREAD_NS};
 
 /// The loop's side.
 pub(crate) struct Snapshots {
     pub(crate) worker: Worker<Task, Outcome>,
     /// Answers that have not ended, by connection.
     epochs: Epochs<u64>,
-    /// Connections that wait for the next snapshot, and whether they ask for programs that ended, too.
-    pub(crate) waiting: Vec<(u64, bool)>,
+    /// Connections that wait for the next snapshot of their user, and whether they ask for programs that ended, too.
+    waiting: HashMap<User, Vec<(u64, bool)>>,
+    /// Users whose connections wait, each with its part of the time.
+    rations: Rationed<User, User>,
     /// Snapshot that is being taken.
     pub(crate) looking: Option<Looking>,
-    /// The next one begins no sooner, ns.
-    rest_until_ns: u64,
     /// Number of snapshots that were taken.
     pub(crate) looks: u64,
 }
 
-/// Snapshot, and the commands that it was taken for.
+/// Snapshot for a user, and the commands that it was taken for.
 pub(crate) struct Task {
+    user: User,
     sight: Sight,
     askers: Vec<Asker>,
 }
 
 pub(crate) enum Outcome {
-    /// The messages of a snapshot are made: there may be another.
-    Made,
+    /// The messages of a snapshot for a user are made, in this time: there may be another.
+    Made(User, u64),
     Told(Told),
 }
 
 /// Snapshot that is being taken.
 pub(crate) struct Looking {
+    /// User that it is for.
+    pub(crate) user: User,
     pub(crate) sight: Sight,
     /// Connections that it is for.
     pub(crate) askers: Vec<(u64, bool)>,
@@ -101,11 +106,17 @@ impl Snapshots {
         Ok(Snapshots {
             worker: Worker::new(Spec::named("xsched-snapshot"), VecDeque::new(), make)?,
             epochs: Epochs::default(),
-            waiting: Vec::new(),
+            waiting: HashMap::new(),
+            rations: Rationed::with_all(SIGHT_REST + 1, SIGHT_ALL_TIMES, 0),
             looking: None,
-            rest_until_ns: 0,
             looks: 0,
         })
+    }
+
+    /// Registers a connection for the next snapshot of its user. `all` = with programs that ended lately.
+    pub(crate) fn ask(&mut self, user: User, conn: u64, all: bool) {
+        self.waiting.entry(user).or_default().push((conn, all));
+        self.rations.push(user, user);
     }
 
     /// Tells whether a piece of a snapshot is to be taken.
@@ -115,30 +126,47 @@ impl Snapshots {
 
     /// Time at which the next snapshot begins; none = none is asked for, or the last one is not made into messages yet.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        let wanted = !self.waiting.is_empty() && self.looking.is_none();
-        (wanted && !self.worker.is_busy()).then_some(self.rest_until_ns)
+        self.rations.due_ns().filter(|_| self.looking.is_none() && !self.worker.is_busy())
+    }
+
+    /// Takes the user whose snapshot is next, with the connections that it is for.
+    pub(crate) fn next(&mut self, now_ns: u64) -> Option<(User, Vec<(u64, bool)>)> {
+        let (user, _) = self.rations.pop(now_ns)?;
+        Some((user, self.waiting.remove(&user).unwrap_or_default()))
+    }
+
+    /// Has the next snapshot of a user wait for a multiple of the time that the last one has taken, and those of all users for a smaller one.
+    fn charge(&mut self, user: User, took_ns: u64) {
+        self.rations.charge(user, now_ns(), took_ns.min(SIGHT_REST_MAX_NS / (SIGHT_REST + 1)));
     }
 
     /// Hands over a snapshot, with the commands it was taken for. Each [`Told`] comes by [`Snapshots::take`].
     ///
     /// # Errors
     /// Gives the commands back if there is no thread.
-    pub(crate) fn deliver(&mut self, sight: Sight, mut askers: Vec<Asker>, took_ns: u64) -> Result<(), Vec<Asker>> {
+    pub(crate) fn deliver(
+        &mut self,
+        user: User,
+        sight: Sight,
+        mut askers: Vec<Asker>,
+        took_ns: u64,
+    ) -> Result<(), Vec<Asker>> {
         self.looks += 1;
-        self.rest_until_ns = now_ns() + (took_ns * SIGHT_REST).min(SIGHT_REST_MAX_NS);
+        self.charge(user, took_ns);
         if self.worker.start().is_err() {
             return Err(askers);
         }
         askers.iter_mut().for_each(|asker| asker.epoch = self.epochs.begin(asker.conn));
-        self.worker.push_beyond(Task { sight, askers });
+        self.worker.push_beyond(Task { user, sight, askers });
         Ok(())
     }
 
     /// Takes an answer that has ended.
-    pub(crate) fn take(&self) -> Option<Told> {
+    pub(crate) fn take(&mut self) -> Option<Told> {
         loop {
-            if let Outcome::Told(told) = self.worker.take()? {
-                return Some(told);
+            match self.worker.take()? {
+                Outcome::Told(told) => return Some(told),
+                Outcome::Made(user, took_ns) => self.charge(user, took_ns / SIGHT_THREAD_PART),
             }
         }
     }
@@ -167,7 +195,7 @@ impl Outcome {
     /// A further outcome of the same request.
     pub(crate) fn again(&self) -> Outcome {
         match self {
-            Outcome::Made => Outcome::Made,
+            Outcome::Made(user, took_ns) => Outcome::Made(*user, *took_ns),
             Outcome::Told(Told { conn, epoch, socket, failed }) => {
                 let socket = socket.try_clone().expect("a descriptor");
                 Outcome::Told(Told { conn: *conn, epoch: *epoch, socket, failed: *failed })
@@ -197,14 +225,15 @@ struct Answers {
     /// Answers that go on, and answers whose socket is full.
     ready: FairQueue<User, u64>,
     full: Vec<u64>,
-    /// Messages of the last snapshot, while there is an answer.
-    sheet: Option<Sheet>,
+    /// Messages of the last snapshot for each user, while there is an answer.
+    sheets: HashMap<User, Sheet>,
 }
 
 impl Service<Task, Outcome> for Answers {
-    fn perform(&mut self, Task { sight, askers }: Task, outcomes: &mut Vec<Outcome>) {
-        self.begin(Sheet::new(sight), askers);
-        outcomes.push(Outcome::Made);
+    fn perform(&mut self, Task { user, sight, askers }: Task, outcomes: &mut Vec<Outcome>) {
+        let began_ns = now_ns();
+        self.begin(user, Sheet::new(sight, user), askers);
+        outcomes.push(Outcome::Made(user, now_ns() - began_ns));
     }
 
     fn wait(&mut self, more: BorrowedFd<'_>, outcomes: &mut Vec<Outcome>) -> Next {
@@ -217,10 +246,12 @@ impl Service<Task, Outcome> for Answers {
 }
 
 impl Answers {
-    fn begin(&mut self, sheet: Sheet, askers: Vec<Asker>) {
-        self.sheet = Some(sheet);
+    fn begin(&mut self, user: User, sheet: Sheet, askers: Vec<Asker>) {
+        if !askers.is_empty() {
+            self.sheets.insert(user, sheet);
+        }
         for asker in askers {
-            self.ready.push(asker.user, asker.conn);
+            self.ready.push(user, asker.conn);
             self.all.insert(asker.conn, Answer { asker, told: Place::Begin, since_ns: now_ns() });
         }
     }
@@ -230,8 +261,9 @@ impl Answers {
         let mut ended = Vec::new();
         for _ in 0..TOLD_AT_A_TIME {
             let Some(conn) = self.ready.pop() else { break };
-            let (Some(answer), Some(sheet)) = (self.all.get_mut(&conn), &self.sheet) else { continue };
+            let Some(answer) = self.all.get_mut(&conn) else { continue };
             let user = answer.asker.user;
+            let Some(sheet) = self.sheets.get(&user) else { continue };
             match answer.send_next(sheet) {
                 Sent::One => self.ready.push(user, conn),
                 Sent::Full => self.full.push(conn),
@@ -276,10 +308,10 @@ impl Answers {
 
     fn end(&mut self, conn: u64, failed: Option<Failed>) -> Option<Told> {
         let answer = self.all.remove(&conn)?;
-        if self.all.is_empty() {
-            self.sheet = None;
+        let Asker { epoch, user, socket, .. } = answer.asker;
+        if self.all.values().all(|other| other.asker.user != user) {
+            self.sheets.remove(&user);
         }
-        let Asker { epoch, socket, .. } = answer.asker;
         Some(Told { conn, epoch, socket, failed })
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Sight {
     pub(crate) refused: Vec<Arc<Refusal>>,
 }
 
-/// Snapshot as messages, as far as they are equal for all commands.
+/// Snapshot as messages, as far as they are equal for all commands of a user.
 pub(super) struct Sheet {
     now_ns: u64,
     daemon: DaemonInfo,
@@ -58,13 +58,14 @@ pub(super) enum Place {
 }
 
 impl Sheet {
-    pub(super) fn new(sight: Sight) -> Sheet {
+    /// Makes the messages on the programs that a user may see.
+    pub(super) fn new(sight: Sight, reader: User) -> Sheet {
         let Sight { now_ns, started_ns, daemon, recent, devices, programs, ended, refused } = sight;
         let groups = programs.iter().flat_map(|seen| &seen.groups);
         let charged = |g: &SeenGroup| recent.charged_us(now_ns, g.id, g.status.used_us);
         let shares = Shares::of(now_ns, groups.map(|g| (g.id, &*g.device, charged(g), g.way.clone())));
         let mut of_programs = Vec::with_capacity(programs.len());
-        for seen in &programs {
+        for seen in programs.iter().filter(|seen| reader.may_see(seen.peer.user)) {
             let user = seen.peer.user;
             for (part, message) in messages(seen, seen.info(now_ns, started_ns, &shares)) {
                 // A message that is too long is left out.

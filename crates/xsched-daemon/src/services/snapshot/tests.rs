@@ -51,6 +51,10 @@ fn asker(conn: u64, uid: u32) -> (Asker, OwnedFd) {
     (Asker { conn, epoch: 0, user: crate::identity::pretended(uid), all: true, socket: ours }, theirs)
 }
 
+fn root() -> User {
+    crate::identity::pretended(0)
+}
+
 /// Policies and process ids in the messages that have arrived, and `end`.
 fn received(socket: &OwnedFd) -> Vec<String> {
     let mut buffer = vec![0; MAX_PACKET];
@@ -71,9 +75,14 @@ fn received(socket: &OwnedFd) -> Vec<String> {
 #[test]
 fn each_user_is_told_of_its_own_programs_and_root_of_all() {
     let mut snapshots = Snapshots::new().expect("events");
-    let askers = [(1, ONE), (2, OTHER), (3, 0)].map(|(conn, uid)| asker(conn, uid));
-    let (askers, sockets): (Vec<_>, Vec<_>) = askers.into_iter().unzip();
-    assert!(snapshots.deliver(sight("p", &[(ONE, 11), (OTHER, 12), (ONE, 13)]), askers, 0).is_ok());
+    let mut sockets = Vec::new();
+    for (conn, uid) in [(1, ONE), (2, OTHER), (3, 0)] {
+        let (asker, socket) = asker(conn, uid);
+        let user = asker.user;
+        let sight = sight("p", &[(ONE, 11), (OTHER, 12), (ONE, 13)]);
+        assert!(snapshots.deliver(user, sight, vec![asker], 0).is_ok());
+        sockets.push(socket);
+    }
     let mut told = Vec::new();
     until("all are told", || {
         told.extend(snapshots.take());
@@ -89,14 +98,14 @@ fn an_answer_that_is_read_late_goes_on_with_the_last_look_and_keeps_no_older_one
     let mut answers = Answers::default();
     let many: Vec<(u32, u32)> = (1..=1_000).map(|pid| (ONE + pid % 20, pid)).collect();
     let (late, socket) = asker(1, 0);
-    answers.begin(Sheet::new(sight("first", &many)), vec![late]);
+    answers.begin(root(), Sheet::new(sight("first", &many), root()), vec![late]);
     while answers.full.is_empty() {
         assert!(answers.go_on().is_empty(), "the socket has no room for all");
     }
     let before = received(&socket);
     assert_eq!(before[0], "first");
     let (other, other_socket) = asker(2, 0);
-    answers.begin(Sheet::new(sight("second", &many)), vec![other]);
+    answers.begin(root(), Sheet::new(sight("second", &many), root()), vec![other]);
     let more = eventfd(0, EventfdFlags::CLOEXEC).expect("an event");
     let (mut after, mut others, mut ended) = (Vec::new(), Vec::new(), Vec::new());
     until("both are told", || {
@@ -108,7 +117,7 @@ fn an_answer_that_is_read_late_goes_on_with_the_last_look_and_keeps_no_older_one
     });
     let told: Vec<String> = before.into_iter().chain(after).skip(1).collect();
     assert_eq!(told, others[1..], "each program once, though the look is another");
-    assert!(answers.sheet.is_none(), "nothing is kept for no answer");
+    assert!(answers.sheets.is_empty(), "nothing is kept for no answer");
 }
 
 #[test]
@@ -117,7 +126,7 @@ fn one_that_takes_nothing_or_hangs_up_is_told_no_more() {
     let many: Vec<(u32, u32)> = (1..=1_000).map(|pid| (ONE + pid % 20, pid)).collect();
     let ((silent, _silent), (gone, hung_up)) = (asker(1, 0), asker(2, 0));
     drop(hung_up);
-    answers.begin(Sheet::new(sight("p", &many)), vec![silent, gone]);
+    answers.begin(root(), Sheet::new(sight("p", &many), root()), vec![silent, gone]);
     let mut ended = Vec::new();
     while answers.full.is_empty() {
         ended.extend(answers.go_on());
@@ -131,14 +140,17 @@ fn one_that_takes_nothing_or_hangs_up_is_told_no_more() {
 }
 
 #[test]
-fn the_next_look_waits_for_a_multiple_of_what_the_last_one_took() {
+fn the_next_look_of_a_user_waits_for_a_multiple_of_what_the_last_one_took_and_that_of_another_does_not() {
     let mut snapshots = Snapshots::new().expect("events");
+    let [one, other] = [ONE, OTHER].map(crate::identity::pretended);
     assert_eq!(snapshots.deadline_ns(), None, "nothing is asked");
-    snapshots.waiting.push((1, false));
+    snapshots.ask(one, 1, false);
     assert!(snapshots.is_due(0), "the first one is taken at once");
+    assert_eq!(snapshots.next(0), Some((one, vec![(1, false)])));
+    snapshots.ask(one, 1, false);
     let before = now_ns();
     let (asker, _socket) = asker(1, ONE);
-    assert!(snapshots.deliver(sight("p", &[]), vec![asker], 1_000_000).is_ok());
+    assert!(snapshots.deliver(one, sight("p", &[]), vec![asker], 1_000_000).is_ok());
     let mut next = None;
     until("the messages are made", || {
         next = snapshots.deadline_ns();
@@ -147,19 +159,25 @@ fn the_next_look_waits_for_a_multiple_of_what_the_last_one_took() {
     let rest = Duration::from_nanos(next.expect("it was asked") - before);
     assert!(rest >= Duration::from_millis(SIGHT_REST), "{rest:?}");
     assert!(!snapshots.is_due(before) && snapshots.is_due(before + 1_000_000_000));
+    assert_eq!(snapshots.next(before + 1_000_000_000), Some((one, vec![(1, false)])));
+    snapshots.ask(one, 1, false);
+    snapshots.ask(other, 2, true);
+    assert!(snapshots.is_due(before), "it has had none");
+    assert_eq!(snapshots.next(before), Some((other, vec![(2, true)])));
+    assert_eq!(snapshots.next(before), None);
 }
 
 #[test]
 fn one_that_has_read_while_the_thread_had_other_work_is_told_the_rest() {
     let more = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an event");
     let mut answers = Answers::default();
-    let (one, reads) = asker(1, ONE);
-    let (other, _silent) = asker(2, OTHER);
+    let (one, reads) = asker(1, 0);
+    let (other, _silent) = asker(2, 0);
     for asker in [&one, &other] {
         // Until there is no room.
         while socket::send(&asker.socket, &[0; 1_000], &[]).is_ok() {}
     }
-    answers.begin(Sheet::new(sight("hpf", &[])), vec![one, other]);
+    answers.begin(root(), Sheet::new(sight("hpf", &[]), root()), vec![one, other]);
     assert!(answers.go_on().is_empty());
     assert_eq!(answers.full.len(), 2);
     // The messages of the next snapshot have taken long. Meanwhile one command has read everything.
