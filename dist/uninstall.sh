@@ -19,9 +19,9 @@ forget_examples "$prefix/share/doc/xsched/examples"
 if [ -d /run/systemd/system ] && [ "$(id -u)" = 0 ] &&
     [ "$(systemctl show -P FragmentPath xsched.service 2>/dev/null)" = "$prefix/lib/systemd/system/xsched.service" ]; then
     systemctl disable --now --quiet xsched.service xsched-metrics.socket || true
-    systemctl stop --quiet xsched-pool.socket || true
+    systemctl stop --quiet xsched-pool.socket run-xsched_pool.mount || true
     # A pool that still has programs keeps its own.
-    for folder in /run/xsched-pool /run/xsched-containers /run/xsched; do
+    for folder in /run/xsched_pool /run/xsched-containers /run/xsched; do
         [ ! -d "$folder" ] || rmdir "$folder" 2>/dev/null || true
     done
 fi

@@ -279,6 +279,17 @@ pub(crate) const POOL_BLAME_NS: u64 = 3_000_000_000;
 pub(crate) const POOL_RETRY_NS: u64 = 600_000_000_000;
 /// Largest size of an MPS daemon's log on disk, in bytes; it writes ten lines for each client.
 pub(crate) const POOL_LOG_MAX_BYTES: u64 = 1 << 20;
+/// Largest size of the files in a pool's folder together, in bytes, beyond which the pool ends and the folder is cleared: MPS leaves two logs
+/// there, of some 100 bytes for each program.
+pub(crate) const POOL_FOLDER_MAX_BYTES: u64 = 16 << 20;
+/// Largest number of files and folders in a pool's folder, likewise: MPS makes some ten.
+pub(crate) const POOL_FOLDER_ENTRIES_MAX: usize = 1_024;
+/// Largest number of folders in one another in a pool's folder, likewise: MPS makes none.
+pub(crate) const POOL_FOLDER_LEVELS_MAX: usize = 8;
+/// Interval at which a keeper looks at its pool's folder, in ms: in that time a user can write some 100 MiB.
+pub(crate) const POOL_FOLDER_LOOK_MS: i64 = 250;
+/// Longest time for which a keeper removes what is in a pool's folder, in ms: a program waits for its pool meanwhile. The next keeper goes on.
+pub(crate) const POOL_REMOVAL_MS: u64 = 2_000;
 /// Length of a kernel from which on a program gets a context of its own from its next start, in µs: beside it, shares come in turns of
 /// whole kernels, and if it were killed in the midst of one it would take the pool along.
 pub(crate) const POOL_LONG_US: u64 = 10_000;

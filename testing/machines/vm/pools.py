@@ -82,7 +82,7 @@ def a_pool(where, main_pid, unit, **variables):
     check("it ends well", two.end() == 0)
     gone = until(lambda: not owners("nvidia-cuda-mps-server") and not owners("nvidia-cuda-mps-control"))
     check("the pool ends with its last program", gone, sh("ps", "-ef"))
-    folders = [Path(f"/run/user/{uid}/xsched-pool"), Path("/run/xsched-pool")]
+    folders = [Path(f"/run/user/{uid}/xsched-pool"), Path("/run/xsched_pool")]
     empty = until(lambda: not any(os.listdir(folder) for folder in folders if folder.exists()))
     check("and leaves nothing", empty, [os.listdir(folder) for folder in folders if folder.exists()])
 

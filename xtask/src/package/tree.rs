@@ -24,11 +24,12 @@ const PACKAGES: [&str; 8] = [
 ];
 
 /// Files that are copied as they are: path in the repository, and path below the prefix.
-const CARRIED: [(&str, &str); 13] = [
+const CARRIED: [(&str, &str); 14] = [
     ("dist/xsched.service", "lib/systemd/system/xsched.service"),
     ("dist/user/xsched.service", "lib/systemd/user/xsched.service"),
     ("dist/xsched-pool.socket", "lib/systemd/system/xsched-pool.socket"),
     ("dist/xsched-pool@.service", "lib/systemd/system/xsched-pool@.service"),
+    ("dist/run-xsched_pool.mount", "lib/systemd/system/run-xsched_pool.mount"),
     ("dist/xsched-metrics.socket", "lib/systemd/system/xsched-metrics.socket"),
     ("dist/user/xsched-metrics.socket", "lib/systemd/user/xsched-metrics.socket"),
     ("dist/user/xsched-pool.socket", "lib/systemd/user/xsched-pool.socket"),

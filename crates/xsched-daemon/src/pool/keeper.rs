@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -26,12 +26,15 @@ use xsched_proto::wire::{MAX_PACKET, decode, encode};
 
 use crate::Error;
 use crate::net::socket;
-use crate::pool::machine;
 use crate::pool::mps::{CONTROL, PIPE_DIRECTORY, answers};
+use crate::pool::{folder, machine};
+use crate::tuning::POOL_FOLDER_LOOK_MS;
 
 /// Number of attempts to have a control daemon start its server, and the pause between them.
 const START_TRIES: usize = 20;
 const START_PAUSE: Duration = Duration::from_millis(20);
+/// Interval at which the pool's folder is looked at.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: POOL_FOLDER_LOOK_MS * 1_000_000 };
 
 /// Message of the daemon to the keeper.
 #[derive(Debug, Serialize, Deserialize)]
@@ -251,7 +254,11 @@ impl Kept {
             let ended = {
                 let mut fds = vec![PollFd::new(&self.pidfd, PollFlags::IN)];
                 fds.extend(daemon.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
-                match rustix::event::poll(&mut fds, None) {
+                match rustix::event::poll(&mut fds, Some(&LOOK)) {
+                    Ok(0) => {
+                        self.end_if_too_full();
+                        continue;
+                    }
                     Ok(_) => !fds[0].revents().is_empty(),
                     Err(Errno::INTR) => continue,
                     Err(_) => return,
@@ -270,7 +277,22 @@ impl Kept {
             }
         }
         let _ = self.control.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
+        remove(&self.folder);
+    }
+
+    /// Ends the pool if its folder holds more than a pool needs: the user would take room from all others. The folder is cleared at once,
+    /// since the pool lives for as long as its programs.
+    fn end_if_too_full(&self) {
+        let Some(excess) = folder::excess(&self.folder) else { return };
+        say_line(&format!(
+            "user {}: a pool ends, as its folder {} holds {excess}",
+            self.owner.uid,
+            self.folder.display()
+        ));
+        self.quit();
+        if let Err(why) = folder::clear(&self.folder) {
+            say_line(&format!("{} is not cleared: {why}", self.folder.display()));
+        }
     }
 
     /// Has the control daemon start its server. A control daemon that has bound its socket and does not listen yet seems to answer
@@ -317,9 +339,21 @@ fn clear(all: &Path) {
         let Ok(lock) = File::open(&folder) else { continue };
         let is_free = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
         if is_free && !answers(&folder.join("pipe")) {
-            let _ = std::fs::remove_dir_all(&folder);
+            remove(&folder);
         }
     }
+}
+
+/// Removes a pool's folder.
+fn remove(folder: &Path) {
+    if let Err(why) = folder::remove(folder) {
+        say_line(&format!("{} is not removed: {why}", folder.display()));
+    }
+}
+
+/// Writes a line to the service manager's log, or to where the daemon writes.
+fn say_line(line: &str) {
+    let _ = writeln!(std::io::stderr(), "xsched: pool-keeper: {line}");
 }
 
 /// Value of LD_PRELOAD: the library, before the libraries that the user preloads into all processes.

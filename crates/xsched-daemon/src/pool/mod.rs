@@ -8,6 +8,7 @@
 //! This module describes a pool; its submodules have its processes (`process`), which a `keeper` starts, the limits of this `machine`, and
 //! the reading of the `log`. `places` decides which programs are in a pool, and when one begins and ends.
 
+mod folder;
 pub(crate) mod keeper;
 pub(crate) mod log;
 pub(crate) mod machine;
