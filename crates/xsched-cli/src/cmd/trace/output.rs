@@ -4,6 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use xsched_proto::files;
+
 use crate::failure::{Error, Result};
 
 /// Greatest number in a name that is chosen.
@@ -49,7 +51,7 @@ impl Output {
                 Ok(file) => Ok(Output { file, name: name.to_owned(), is_new: true }),
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {
                     check(name, force)?;
-                    let file = OpenOptions::new().write(true).open(name).map_err(|e| cannot(name, e))?;
+                    let file = files::to_overwrite(name).map_err(|e| cannot(name, e))?;
                     Ok(Output { file, name: name.to_owned(), is_new: false })
                 }
                 Err(e) => Err(cannot(name, e)),
@@ -118,5 +120,21 @@ mod tests {
         std::fs::write(&name, "old").unwrap();
         drop(Output::create(Some(&name), true).unwrap());
         assert_eq!(std::fs::read(&name).unwrap(), b"old");
+    }
+
+    #[test]
+    fn another_users_link_is_not_followed() {
+        if !rustix::process::geteuid().is_root() {
+            return xsched_testkit::skipped("a link of another user takes root");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (target, link) = (folder.path().join("precious"), folder.path().join("a.pftrace"));
+        std::fs::write(&target, "precious").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(Output::create(Some(&link), true).is_ok(), "this user's own");
+        std::os::unix::fs::lchown(&link, Some(12_345), None).unwrap();
+        let why = Output::create(Some(&link), true).unwrap_err();
+        assert!(why.line().contains("another user"), "{why}");
+        assert_eq!(std::fs::read(&target).unwrap(), b"precious");
     }
 }
