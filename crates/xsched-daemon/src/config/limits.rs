@@ -179,7 +179,7 @@ impl Config {
             user_host: limits.host_memory.map(|memory| memory.0),
             within: place.container().map(|name| number_of(&name)),
             container: within(place.container(), self.enclosed.container),
-            pod: within(place.pod_uid(), self.enclosed.pod),
+            pod: within(place.pod_key(), self.enclosed.pod),
             rule: rule.zip(total).map(|((at, _), total)| (at as u32, total)),
         }
     }

@@ -52,6 +52,7 @@ pub(super) struct Names {
     pub(super) name: Option<String>,
     pub(super) pod: Option<String>,
     pub(super) namespace: Option<String>,
+    pub(super) pod_uid: Option<String>,
 }
 
 impl Bundle {
@@ -77,6 +78,7 @@ impl Bundle {
                 .or_else(|| of_docker(&state.id)),
             pod: said(&["io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"]),
             namespace: said(&["io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"]),
+            pod_uid: said(&["io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid"]),
         }
     }
 }
@@ -145,10 +147,12 @@ mod tests {
         assert_eq!(plain.names(&state), Names { name: Some("web".into()), ..Names::default() });
         let pod = config(
             r#"{"root": {"path": "/abs"}, "annotations": {"io.kubernetes.cri.container-name": "train",
-                "io.kubernetes.cri.sandbox-name": "train-0", "io.kubernetes.cri.sandbox-namespace": "team-a"}}"#,
+                "io.kubernetes.cri.sandbox-name": "train-0", "io.kubernetes.cri.sandbox-namespace": "team-a",
+                "io.kubernetes.cri.sandbox-uid": "6b8f1c1e"}}"#,
         );
-        let expected =
-            Names { name: Some("train".into()), pod: Some("train-0".into()), namespace: Some("team-a".into()) };
+        let [name, pod_name, namespace, pod_uid] =
+            ["train", "train-0", "team-a", "6b8f1c1e"].map(|text| Some(text.to_owned()));
+        let expected = Names { name, pod: pod_name, namespace, pod_uid };
         assert_eq!(pod.names(&state), expected);
         assert_eq!(pod.root(&state), Path::new("/abs"));
     }

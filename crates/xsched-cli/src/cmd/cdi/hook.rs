@@ -62,11 +62,11 @@ fn make(state: &State, wanted: &Hook) {
         tell(&format!("container {id}{name}: not scheduled: {why}"));
     }
     if let Ok(folder) = folder {
-        let Names { name, pod, namespace } = names;
+        let Names { name, pod, namespace, pod_uid } = names;
         // Two devices were asked for: the less urgent class applies.
         let before = Record::read(folder, &state.id).ok().and_then(|(record, _)| record.class);
         let class: Option<Class> = wanted.class.into_iter().chain(before).min();
-        let record = Record { id: state.id.clone(), name, pod, namespace, class, unscheduled };
+        let record = Record { id: state.id.clone(), name, pod, namespace, pod_uid, class, unscheduled };
         if let Err(e) = record.write(folder) {
             tell(&format!("container {}: its name is not kept: {e}", state.id));
         }

@@ -68,9 +68,18 @@ impl Place {
         self.trusted()?.namespace.as_deref()
     }
 
-    /// Uid of its Kubernetes pod.
+    /// Uid of its Kubernetes pod: by the cgroup, or as root or the daemon's user has recorded it. Not every runtime has the uid in the paths
+    /// of cgroups.
     pub(crate) fn pod_uid(&self) -> Option<String> {
-        pod(&self.cgroup)
+        pod(&self.cgroup).or_else(|| self.trusted()?.pod_uid.clone())
+    }
+
+    /// Name that the programs of one pod have in common, and no others: its uid; without one, namespace and name in a trusted record.
+    pub(crate) fn pod_key(&self) -> Option<String> {
+        self.pod_uid().or_else(|| {
+            let record = self.trusted()?;
+            Some(format!("{}/{}", record.namespace.as_deref()?, record.pod.as_deref()?))
+        })
     }
 
     /// Class that its container was made with, by root or the daemon's user.
@@ -200,7 +209,7 @@ mod tests {
             pod: Some("serve-0".into()),
             namespace: Some("team-a".into()),
             class: Some(Class::High),
-            unscheduled: None,
+            ..Record::default()
         };
         record.write(folder.path()).unwrap();
         let user = crate::identity::pretended(own);
@@ -214,10 +223,33 @@ mod tests {
             |place: &Place| [place.is_in("inference*"), place.is_in_pod("serve-*"), place.is_in_namespace("team-a")];
         assert_eq!(by_names(&place), [true; 3]);
         assert!(place.is_in(&ID[..12]) && !place.is_in("other") && !place.is_in_namespace("team-b"));
+        assert_eq!((place.pod_uid(), place.pod_key().as_deref()), (None, Some("team-a/serve-0")));
         let theirs = Place { is_trusted: false, ..place };
+        assert_eq!(theirs.pod_key(), None, "its user's own word");
         assert_eq!((theirs.name(), theirs.class(), by_names(&theirs)), (Some("inference-1"), None, [false; 3]));
         assert!(theirs.is_in(ID));
         assert_eq!(Place::in_folders("/", &[folder.path().to_owned()], user), Place::at("/"));
+    }
+
+    #[test]
+    fn a_pod_is_known_by_its_uid_in_the_cgroup_or_in_the_record() {
+        let (folder, own) = (tempfile::tempdir().unwrap(), rustix::process::geteuid().as_raw());
+        let [uid, other] = ["6b8f1c1e-8a5e-4d0a-9d7e-1f2a3b4c5d6e", "00000000-8a5e-4d0a-9d7e-1f2a3b4c5d6e"];
+        let of_pod = |pod_uid: Option<&str>| {
+            let pod_uid = pod_uid.map(str::to_owned);
+            let [pod, namespace] = ["p", "n"].map(|name| Some(name.to_owned()));
+            Record { id: ID.into(), pod, namespace, pod_uid, ..Record::default() }.write(folder.path()).unwrap();
+        };
+        let key = |cgroup: &str| {
+            let user = crate::identity::pretended(own);
+            Place::in_folders(cgroup, &[folder.path().to_owned()], user).pod_key()
+        };
+        let [plain, named] = [format!("/k8s.io/{ID}"), format!("/kubepods/besteffort/pod{uid}/{ID}")];
+        assert_eq!((key(&plain), key(&named).as_deref()), (None, Some(uid)), "without a record");
+        of_pod(Some(other));
+        assert_eq!((key(&plain).as_deref(), key(&named).as_deref()), (Some(other), Some(uid)));
+        of_pod(None);
+        assert_eq!((key(&plain).as_deref(), key(&named).as_deref()), (Some("n/p"), Some(uid)));
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub struct Record {
     /// Namespace of the pod.
     #[serde(default)]
     pub namespace: Option<String>,
+    /// Uid of the pod.
+    #[serde(default)]
+    pub pod_uid: Option<String>,
     /// Class that the container was made with.
     #[serde(default)]
     pub class: Option<Class>,
@@ -76,8 +79,9 @@ impl Record {
             return Err(Error::new(ErrorKind::InvalidData, "it is another container's"));
         }
         let cut = |name: Option<String>| name.filter(|n| n.len() <= NAME_MAX_BYTES && check_visible(n, "name").is_ok());
-        let Record { name, pod, namespace, .. } = record.clone();
-        Ok((Record { name: cut(name), pod: cut(pod), namespace: cut(namespace), ..record }, owner))
+        let Record { name, pod, namespace, pod_uid, .. } = record.clone();
+        let (name, pod, namespace, pod_uid) = (cut(name), cut(pod), cut(namespace), cut(pod_uid));
+        Ok((Record { name, pod, namespace, pod_uid, ..record }, owner))
     }
 }
 
