@@ -72,20 +72,79 @@ fn amounts_of_memory_in_annotations_come_with_a_class() {
         let variable = |key: &str, value: &str| KeyValue { key: key.to_owned(), value: value.to_owned() };
         let (limit, reserve) = (variable("XSCHED_MEMORY_LIMIT", "20GiB"), variable("XSCHED_MEMORY_RESERVE", "10%"));
         let adjust = runtime.create(&good, &container(&good, "main")).await.unwrap();
-        assert_eq!((adjust.env, adjust.cdi_devices.len()), (vec![limit, reserve.clone()], 1));
+        assert_eq!((adjust.env, adjust.cdi_devices.len()), (vec![limit, reserve], 1));
         // A container that has its class from elsewhere.
         let mut scheduled = container(&good, "main");
         scheduled.cdi_devices = vec![CdiDevice { name: "xsched.dev/class=low".to_owned() }];
         let adjust = runtime.create(&good, &scheduled).await.unwrap();
         assert_eq!((adjust.env.len(), adjust.cdi_devices.len()), (2, 0));
-        let bad = with("bad", Some("high"), "much");
-        let adjust = runtime.create(&bad, &container(&bad, "main")).await.unwrap();
-        assert_eq!(adjust.env, [reserve]);
-        let line =
-            "pod serving/bad: xsched.dev/memory-limit: 'much' is no amount: use an amount of memory such as 20GiB";
+        drop(program);
+    });
+}
+
+/// The runtime passes the reason on to the kubelet, which reports it on the pod.
+#[test]
+fn a_pod_with_a_wrong_annotation_or_with_an_amount_and_no_class_is_refused() {
+    block_on(async {
+        let node = Node::new();
+        let kubelet = kubelet(&node);
+        kubelet.give("train", &[("xsched.dev/gpu-low", "SIM-0::0")]);
+        kubelet.give("side", &[]);
+        let (program, mut runtime) = started(&node, CEILINGS, "2.0.0").await;
+        let with = |mut pod: xsched_kube::api::nri::PodSandbox, annotation: &str, text: &str| {
+            pod.annotations.insert(format!("xsched.dev/{annotation}"), text.to_owned());
+            pod
+        };
+        let good = |name: &str| pod("serving", name, Some("high"));
+        for (pod, why) in [
+            (
+                with(good("a"), "memory-limit", "much"),
+                "pod serving/a: xsched.dev/memory-limit: 'much' is no amount: use an amount of memory such as 20GiB",
+            ),
+            (with(good("b"), "memory-reserve", "-1"), "pod serving/b: xsched.dev/memory-reserve: '-1' is no amount"),
+            (
+                pod("serving", "c", Some("urgent")),
+                "pod serving/c: xsched.dev/class: 'urgent' is no class: use one of low,",
+            ),
+            (
+                with(pod("serving", "d", None), "memory-limit", "20GiB"),
+                "pod serving/d, container main: an amount of memory needs a class, and it has none",
+            ),
+        ] {
+            let refusal = runtime.refused(&pod, &container(&pod, "main")).await;
+            assert!(refusal.starts_with(why), "{refusal}");
+            assert!(program.log().contains(&format!("{refusal}: refused")), "{}", program.log());
+        }
+        // One with its class from elsewhere, too.
+        let wrong = with(pod("serving", "e", None), "memory-limit", "0.5.1GiB");
+        let mut scheduled = container(&wrong, "main");
+        scheduled.cdi_devices = vec![CdiDevice { name: "xsched.dev/class=low".to_owned() }];
+        assert!(runtime.refused(&wrong, &scheduled).await.contains("is no amount"));
+        // A container beside the one that has the class by a resource has no use for the amount.
+        let beside = with(pod("team", "pod", None), "memory-limit", "20GiB");
+        assert_eq!(runtime.create(&beside, &container(&beside, "side")).await, None);
+        // Without a specification the class cannot be given, and the limit would not hold.
+        assert!(runtime.refused(&beside, &container(&beside, "train")).await.contains("needs a class"));
+        // Namespaces that are left alone are left alone.
+        let system = with(pod("kube-system", "s", Some("urgent")), "memory-limit", "much");
+        assert_eq!(runtime.create(&system, &container(&system, "main")).await, None);
+        let line = "pod kube-system/s: xsched.dev/memory-limit has no effect, as its namespace is left alone";
         assert!(program.log().contains(line), "{}", program.log());
-        let unscheduled = with("none", None, "20GiB");
-        assert_eq!(runtime.create(&unscheduled, &container(&unscheduled, "main")).await, None);
+        assert!(program.http("/metrics").1.contains("\nxsched_injector_refused_total 6\n"));
+    });
+}
+
+/// A kubelet that does not answer keeps no pod from starting.
+#[test]
+fn an_amount_without_a_class_is_told_where_the_kubelet_does_not_tell_of_the_pods_other_containers() {
+    block_on(async {
+        let node = Node::new();
+        let (program, mut runtime) = started(&node, CEILINGS, "2.0.0").await;
+        let mut plain = pod("serving", "p", None);
+        plain.annotations.insert("xsched.dev/memory-limit".to_owned(), "20GiB".to_owned());
+        assert_eq!(runtime.create(&plain, &container(&plain, "main")).await, None);
+        let line = "pod serving/p, container main: has no class, so amounts of memory have no effect on it";
+        assert!(program.log().contains(line), "{}", program.log());
     });
 }
 
@@ -111,21 +170,16 @@ fn a_class_above_the_namespaces_ceiling_is_clamped_and_told() {
 }
 
 #[test]
-fn a_pod_without_an_annotation_or_with_a_wrong_one_gets_the_default() {
+fn a_pod_without_an_annotation_gets_the_default() {
     block_on(async {
         let node = Node::new();
-        let (plain, wrong) = (pod("a", "plain", None), pod("a", "wrong", Some("urgent")));
+        let plain = pod("a", "plain", None);
         let (program, mut runtime) = started(&node, "", "2.0.0").await;
         assert_eq!(runtime.create(&plain, &container(&plain, "c")).await, None);
-        assert_eq!(runtime.create(&wrong, &container(&wrong, "c")).await, None);
-        let line = "pod a/wrong: 'urgent' is no class: use one of low, normal, high, realtime, system";
-        assert!(program.log().contains(line), "{}", program.log());
         drop((program, runtime));
         let (_program, mut runtime) = started(&node, "[injector]\ndefault_class = \"low\"\n", "2.0.0").await;
-        for pod in [&plain, &wrong] {
-            let adjust = runtime.create(pod, &container(pod, "c")).await.unwrap();
-            assert_eq!(adjust.cdi_devices[0].name, "xsched.dev/class=low");
-        }
+        let adjust = runtime.create(&plain, &container(&plain, "c")).await.unwrap();
+        assert_eq!(adjust.cdi_devices[0].name, "xsched.dev/class=low");
     });
 }
 

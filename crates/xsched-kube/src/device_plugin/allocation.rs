@@ -226,6 +226,7 @@ mod tests {
         let container = |class: Class, given: &[&str]| ContainerResources {
             name: String::new(),
             devices: vec![ContainerDevices { resource_name: resource(class), device_ids: ids(given) }],
+            ..Default::default()
         };
         let other = ContainerDevices { resource_name: "nvidia.com/gpu".to_owned(), device_ids: ids(&["c::0"]) };
         let containers = vec![
@@ -233,7 +234,7 @@ mod tests {
             container(Class::Normal, &["b::0"]),
             container(Class::High, &["b::1"]),
             container(Class::High, &["d::0"]),
-            ContainerResources { name: String::new(), devices: vec![other] },
+            ContainerResources { devices: vec![other], ..Default::default() },
         ];
         let pod = PodResources { name: String::new(), namespace: String::new(), containers };
         let given = ListPodResourcesResponse { pod_resources: vec![pod] };

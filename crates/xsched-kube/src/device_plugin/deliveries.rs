@@ -145,7 +145,7 @@ mod tests {
             resource_name: "xsched.dev/gpu-low".to_owned(),
             device_ids: vec!["G::0".to_owned()],
         }];
-        let containers = vec![ContainerResources { name: name.to_owned(), devices }];
+        let containers = vec![ContainerResources { name: name.to_owned(), devices, ..Default::default() }];
         let pod = PodResources { name: "p".to_owned(), namespace: "n".to_owned(), containers };
         ListPodResourcesResponse { pod_resources: vec![pod] }
     }

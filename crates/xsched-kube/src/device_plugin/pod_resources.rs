@@ -41,6 +41,12 @@ impl ListPodResourcesResponse {
         };
         self.containers().find(is_it).and_then(|(_, found)| found.class())
     }
+
+    /// Reports whether a container of a pod has a class, or may have one by a claim.
+    pub fn may_have_class(&self, namespace: &str, pod: &str) -> bool {
+        let of_pod = self.containers().filter(|(p, _)| p.namespace == namespace && p.name == pod);
+        of_pod.into_iter().any(|(_, container)| container.class().is_some() || !container.dynamic_resources.is_empty())
+    }
 }
 
 impl ContainerResources {

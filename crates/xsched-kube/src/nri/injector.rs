@@ -36,6 +36,12 @@ pub static MISSED: Counter = Counter::new(
     "Containers that ask for a class and run without one, found as the injector registered.",
 );
 
+/// Number of containers that were refused for a wrong annotation of their pod.
+pub static REFUSED: Counter = Counter::new(
+    "xsched_injector_refused_total",
+    "Containers that were refused, as an annotation of their pod is wrong or can have no effect.",
+);
+
 /// Variable with the namespace of the node's own pods, set by the manifests.
 pub const NAMESPACE_VARIABLE: &str = "POD_NAMESPACE";
 /// Decides for the containers of a node.
@@ -51,6 +57,16 @@ pub struct Decision {
     pub adjust: Option<ContainerAdjustment>,
     /// Lines for the log.
     pub lines: Vec<String>,
+    /// Reason for which the container must not be made. The runtime passes it on, and it stands in the events of the pod.
+    pub refusal: Option<String>,
+}
+
+impl Decision {
+    /// Refusal of a container.
+    fn refused(why: String) -> Decision {
+        REFUSED.add(1);
+        Decision { adjust: None, lines: vec![format!("{why}: refused")], refusal: Some(why) }
+    }
 }
 
 /// Reports whether a runtime resolves CDI devices that a plugin adds. NRI does since version 0.7, which came with
@@ -64,6 +80,28 @@ pub fn knows_cdi(runtime: &str, version: &str) -> bool {
         "cri-o" | "crio" => version >= (1, 31),
         _ => false,
     }
+}
+
+fn class_named(word: &str) -> Option<Class> {
+    Class::ALL.into_iter().find(|class| class.name() == word)
+}
+
+/// Variables for the amounts of memory in a pod's annotations.
+///
+/// # Errors
+/// Fails for a wrong annotation, that of the class included.
+fn amounts(pod: &PodSandbox) -> Result<Vec<KeyValue>, String> {
+    if let Some(word) = pod.annotations.get(ANNOTATION).filter(|word| class_named(word).is_none()) {
+        let known = Class::ALL.map(Class::name).join(", ");
+        return Err(format!("{ANNOTATION}: '{word}' is no class: use one of {known}"));
+    }
+    let named = MEMORY.into_iter().filter_map(|(annotation, variable)| {
+        let text = pod.annotations.get(annotation)?;
+        let value = |amount: Amount| KeyValue { key: variable.to_owned(), value: amount.to_string() };
+        let amount = Amount::parse(text).map(value);
+        Some(amount.ok_or_else(|| format!("{annotation}: '{text}' is no amount: use {}", Amount::ACCEPTED)))
+    });
+    named.collect()
 }
 
 fn is_scheduled(container: &Container) -> bool {
@@ -120,10 +158,8 @@ impl Injector {
         }
         let default = self.config.injector.default_class;
         let Some(word) = word else { return (default, None) };
-        let Some(asked) = Class::ALL.into_iter().find(|class| class.name() == word) else {
-            let known = Class::ALL.map(Class::name).join(", ");
-            return (default, Some(format!("{name}: '{word}' is no class: use one of {known}")));
-        };
+        // A word that is no class was refused before.
+        let Some(asked) = class_named(word) else { return (default, None) };
         let ceiling = self.config.injector.ceiling_of(&pod.namespace);
         if asked > ceiling {
             let line =
@@ -139,35 +175,56 @@ impl Injector {
         !is_scheduled(container) && !has_the_socket_folder(container)
     }
 
-    /// Decides about a container that is about to be created. `of_resource` is the class of its resource, by the
-    /// kubelet. With a class come the amounts of memory in the pod's annotations.
+    /// Decides about a container that is about to be created. `given` are the kubelet's containers with their resources,
+    /// if the container came without a class. With a class come the amounts of memory in the pod's annotations.
+    ///
+    /// An annotation that is wrong, or an amount that no class comes with, refuses the container: without it, a program
+    /// would run with less than was asked for, or without a limit, and only the node's log would name that.
     pub fn decide(
         &self,
         pod: &PodSandbox,
         container: &Container,
         knows_cdi: bool,
-        of_resource: Option<Class>,
+        given: Option<&ListPodResourcesResponse>,
     ) -> Decision {
-        let mut decision = self.decide_class(pod, container, knows_cdi, of_resource);
-        if !is_scheduled(container) && decision.adjust.is_none() {
+        let name = format!("pod {}/{}", pod.namespace, pod.name);
+        let of_resource = given.and_then(|given| given.class_of(&pod.namespace, &pod.name, &container.name));
+        if !self.config.injector.has(&pod.namespace) {
+            let mut decision = self.decide_class(pod, container, knows_cdi, of_resource);
+            let named = MEMORY.iter().filter(|(annotation, _)| pod.annotations.contains_key(*annotation));
+            decision.lines.extend(
+                named.map(|(annotation, _)| {
+                    format!("{name}: {annotation} has no effect, as its namespace is left alone")
+                }),
+            );
             return decision;
         }
-        for (annotation, variable) in MEMORY {
-            let Some(text) = pod.annotations.get(annotation).filter(|_| self.config.injector.has(&pod.namespace))
-            else {
-                continue;
-            };
-            match Amount::parse(text) {
-                Some(amount) => {
-                    let value = KeyValue { key: variable.to_owned(), value: amount.to_string() };
-                    decision.adjust.get_or_insert_default().env.push(value);
-                }
-                None => decision.lines.push(format!(
-                    "pod {}/{}: {annotation}: '{text}' is no amount: use {}",
-                    pod.namespace,
-                    pod.name,
-                    Amount::ACCEPTED
-                )),
+        let amounts = match amounts(pod) {
+            Ok(amounts) => amounts,
+            Err(why) => return Decision::refused(format!("{name}: {why}")),
+        };
+        let mut decision = self.decide_class(pod, container, knows_cdi, of_resource);
+        if is_scheduled(container) || decision.adjust.is_some() {
+            if !amounts.is_empty() {
+                decision.adjust.get_or_insert_default().env.extend(amounts);
+            }
+        } else if !amounts.is_empty() && !has_the_socket_folder(container) {
+            // A container beside the one with the class needs none of the amounts.
+            let is_beside = given.is_some_and(|given| given.may_have_class(&pod.namespace, &pod.name));
+            let has_failed = of_resource.is_some() || self.class_of(pod).0.is_some();
+            if has_failed || given.is_some() && !is_beside {
+                let why = format!(
+                    "{name}, container {}: an amount of memory needs a class, and it has none: give it one by the annotation {ANNOTATION} or a resource",
+                    container.name
+                );
+                let before = std::mem::take(&mut decision.lines);
+                decision = Decision::refused(why);
+                decision.lines.splice(..0, before);
+            } else if !is_beside {
+                decision.lines.push(format!(
+                    "{name}, container {}: has no class, so amounts of memory have no effect on it",
+                    container.name
+                ));
             }
         }
         decision
@@ -196,18 +253,18 @@ impl Injector {
                 let all = ours.join(" and ");
                 lines.push(format!("{}: has {all}: the less urgent counts; use one class for a container", name()));
             }
-            return Decision { adjust: None, lines };
+            return Decision { lines, ..Decision::default() };
         }
         if has_the_socket_folder(container) {
             let line = format!("{}: has {SOCKET_FOLDER} by itself, and so gets no class", name());
-            return Decision { adjust: None, lines: Vec::from_iter(asks.then_some(line)) };
+            return Decision { lines: Vec::from_iter(asks.then_some(line)), ..Decision::default() };
         }
         // The kubelet assigned the resource, so no namespace and no ceiling limits its class.
         if let Some(class) = of_resource {
             return self.repair(class, &name());
         }
         let mut lines = Vec::from_iter(line);
-        let Some(class) = class else { return Decision { adjust: None, lines } };
+        let Some(class) = class else { return Decision { lines, ..Decision::default() } };
         let adjust = if self.by_name(knows_cdi) {
             let cdi_devices = vec![CdiDevice { name: class_device(class) }];
             Ok(ContainerAdjustment { cdi_devices, ..Default::default() })
@@ -216,7 +273,7 @@ impl Injector {
         };
         count(&adjust);
         let adjust = adjust.map_err(|why| lines.push(format!("{}: has no class: {why}", name()))).ok();
-        Decision { adjust, lines }
+        Decision { adjust, lines, refusal: None }
     }
 
     /// Applies the edits of a class's device to a container whose runtime left the device out. A runtime that does not
@@ -231,13 +288,13 @@ impl Injector {
                 let line = format!(
                     "{left_out}: it gets the class from here, and its GPU from nowhere: {CDI_SETTING} (docs/guide/kubernetes.md)"
                 );
-                Decision { adjust: Some(adjust), lines: vec![line] }
+                Decision { adjust: Some(adjust), lines: vec![line], refusal: None }
             }
             Err(why) => {
                 let line = format!(
                     "{left_out}, and it runs UNSCHEDULED: {CDI_SETTING}; it cannot get the class from here: {why}"
                 );
-                Decision { adjust: None, lines: vec![line] }
+                Decision { lines: vec![line], ..Decision::default() }
             }
         }
     }

@@ -50,7 +50,8 @@ pub struct Plugin {
 }
 
 /// Counters of this program's `/metrics`.
-pub const COUNTERS: &[&Counter] = &[&injector::GIVEN, &injector::REPAIRED, &injector::FAILED, &injector::MISSED];
+pub const COUNTERS: &[&Counter] =
+    &[&injector::GIVEN, &injector::REPAIRED, &injector::FAILED, &injector::MISSED, &injector::REFUSED];
 
 impl Plugin {
     /// Serves the runtime until the program is told to end. Connects again to a runtime that goes away.
@@ -134,7 +135,10 @@ impl<'a> Session<'a> {
                 Err(e) => Err(e),
             },
             (PLUGIN, "CreateContainer") => match request.read() {
-                Ok(asked) => Ok(self.create(&asked).await.encode_to_vec()),
+                Ok(asked) => match self.create(&asked).await {
+                    Ok(changes) => Ok(changes.encode_to_vec()),
+                    Err(why) => return Response::failed(ttrpc::FAILED_PRECONDITION, why),
+                },
                 Err(e) => Err(e),
             },
             (PLUGIN, "Shutdown") => Ok(Empty {}.encode_to_vec()),
@@ -181,19 +185,25 @@ impl<'a> Session<'a> {
         SynchronizeResponse { more }
     }
 
-    async fn create(&mut self, asked: &CreateContainerRequest) -> CreateContainerResponse {
+    /// Answers about a container that is to be made.
+    ///
+    /// # Errors
+    /// Gives the reason for which it must not be made.
+    async fn create(&mut self, asked: &CreateContainerRequest) -> std::result::Result<CreateContainerResponse, String> {
         let (Some(pod), Some(container)) = (&asked.pod, &asked.container) else {
-            return CreateContainerResponse::default();
+            return Ok(CreateContainerResponse::default());
         };
         let given = match Injector::asks_the_kubelet(container) {
             true => self.plugin.kubelet.list().await,
             false => None,
         };
-        let of_resource = given.and_then(|given| given.class_of(&pod.namespace, &pod.name, &container.name));
-        let decided = self.plugin.injector.decide(pod, container, self.knows_cdi, of_resource);
+        let decided = self.plugin.injector.decide(pod, container, self.knows_cdi, given.as_ref());
         for line in decided.lines {
             log(line);
         }
-        CreateContainerResponse { adjust: decided.adjust }
+        match decided.refusal {
+            Some(why) => Err(why),
+            None => Ok(CreateContainerResponse { adjust: decided.adjust }),
+        }
     }
 }

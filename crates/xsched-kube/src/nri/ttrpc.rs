@@ -16,6 +16,7 @@ pub const DATA_MAX_BYTES: usize = 4 << 20;
 
 /// Status codes of gRPC.
 pub const INVALID_ARGUMENT: i32 = 3;
+pub const FAILED_PRECONDITION: i32 = 9;
 pub const UNIMPLEMENTED: i32 = 12;
 
 /// Kind of a frame.

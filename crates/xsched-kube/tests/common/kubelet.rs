@@ -96,7 +96,7 @@ impl Kubelet {
             resource_name: (*resource).to_owned(),
             device_ids: vec![(*id).to_owned()],
         });
-        let container = ContainerResources { name: name.to_owned(), devices: devices.collect() };
+        let container = ContainerResources { name: name.to_owned(), devices: devices.collect(), ..Default::default() };
         self.state.lock().unwrap().given.pod_resources.push(PodResources {
             name: "pod".to_owned(),
             namespace: "team".to_owned(),

@@ -103,6 +103,15 @@ impl Runtime {
         self.ask::<SynchronizeResponse>("Synchronize", &request).await.more
     }
 
+    /// Has the plugin refuse a container, and returns its reason.
+    pub async fn refused(&mut self, pod: &PodSandbox, container: &Container) -> String {
+        let request = CreateContainerRequest { pod: Some(pod.clone()), container: Some(container.clone()) };
+        let response = self.ask_in_pieces("CreateContainer", &request, usize::MAX).await;
+        let status = response.status.expect("the container is refused");
+        assert_eq!((status.code, response.payload.len()), (9, 0));
+        status.message
+    }
+
     pub async fn create(&mut self, pod: &PodSandbox, container: &Container) -> Option<ContainerAdjustment> {
         let request = CreateContainerRequest { pod: Some(pod.clone()), container: Some(container.clone()) };
         self.ask::<CreateContainerResponse>("CreateContainer", &request).await.adjust
