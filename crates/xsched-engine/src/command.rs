@@ -166,7 +166,8 @@ impl<M: Memory> Engine<M> {
             }
         }
         if let Change::Freeze(freeze, _) = change {
-            found[next..end].iter().try_for_each(|id| self.check_freeze(*id, *freeze))?;
+            let mut store = None;
+            found[next..end].iter().try_for_each(|id| self.check_freeze(*id, *freeze, &mut store))?;
         }
         if end < found.len() {
             return Ok(Some(Stage::Check { found, next: end }));

@@ -11,6 +11,7 @@ use crate::memory::Memory;
 use crate::parts::changing::Change;
 use crate::program::{Move, Program, named};
 use crate::state::Engine;
+use crate::store::Store;
 use crate::tuning::{MOVE_BEGINS_NS, MOVE_NS};
 
 /// State of memory that is where it is without xsched.
@@ -19,7 +20,7 @@ const RESIDENT: &str = "on the device";
 impl<M: Memory> Engine<M> {
     /// # Errors
     /// A reason for which the program cannot be frozen, or thawed, at all.
-    pub(crate) fn check_freeze(&self, id: u64, freeze: bool) -> Result<(), Error> {
+    pub(crate) fn check_freeze(&self, id: u64, freeze: bool, store: &mut Option<Store>) -> Result<(), Error> {
         let Some(program) = self.programs.get(&id) else { return Ok(()) };
         let refuse = |why: &str| Err(Error::environment(format!("{} {why}", named(program))));
         if self.is_silent(id) {
@@ -44,7 +45,7 @@ impl<M: Memory> Engine<M> {
         if let Some(why) = prevented {
             return refuse(&format!("cannot be frozen: {why}"));
         }
-        if let Err(full) = self.fits_store(id) {
+        if let Err(full) = self.fits_store(id, store) {
             return refuse(&format!("cannot be frozen: {full}"));
         }
         Ok(())
@@ -62,7 +63,7 @@ impl<M: Memory> Engine<M> {
             return Ok(false);
         }
         if freeze {
-            self.fits_store(id).map_err(|full| format!("{} cannot be frozen: {full}", named(program)))?;
+            self.fits_store(id, &mut None).map_err(|full| format!("{} cannot be frozen: {full}", named(program)))?;
         }
         self.order_move(id, freeze, Some(from.command));
         Ok(true)

@@ -16,6 +16,7 @@ use crate::memory::Memory;
 use crate::program::{Arrival, Program};
 use crate::state::Engine;
 use crate::tuning::{BOOKS_MAX, DEVICE_GROUPS_MAX, DEVICES_MAX, GROUPS_MAX};
+use crate::user::has_place;
 use crate::{Error, all_taken, bound_met, check_name};
 
 impl<M: Memory> Engine<M> {
@@ -166,26 +167,24 @@ impl<M: Memory> Engine<M> {
         if books >= bounds.books {
             return has(books, "programs with time that is not recorded yet");
         }
-        if !user.is_own() {
-            if self.books.devices_beside(&group.device).is_some_and(|devices| devices >= DEVICES_MAX) {
-                return Some(all_taken("devices with time that is not recorded yet"));
-            }
-            if self.books.len() >= BOOKS_MAX {
-                return Some(all_taken("programs with time that is not recorded yet"));
-            }
-            if self.groups.len() >= GROUPS_MAX {
-                return Some(all_taken("groups"));
-            }
-            if self.groups.values().filter(|g| g.device == group.device).count() >= DEVICE_GROUPS_MAX {
-                return Some(all_taken(&format!("groups on {}", group.device)));
-            }
-        }
         let of_user = || self.groups.values().filter(|g| g.user == user);
-        let here = of_user().filter(|g| g.device == group.device).count();
+        let (all, here) = (of_user().count(), of_user().filter(|g| g.device == group.device).count());
+        if self.books.devices_beside(&group.device).is_some_and(|all| !has_place(user, devices, all, DEVICES_MAX)) {
+            return Some(all_taken("devices with time that is not recorded yet"));
+        }
+        if !has_place(user, books, self.books.len(), BOOKS_MAX) {
+            return Some(all_taken("programs with time that is not recorded yet"));
+        }
+        if !has_place(user, all, self.groups.len(), GROUPS_MAX) {
+            return Some(all_taken("groups"));
+        }
+        let on_device = self.groups.values().filter(|g| g.device == group.device).count();
+        if !has_place(user, here, on_device, DEVICE_GROUPS_MAX) {
+            return Some(all_taken(&format!("groups on {}", group.device)));
+        }
         if here >= bounds.device_groups {
             return has(here, &format!("groups on {}", group.device));
         }
-        let all = of_user().count();
         if all >= bounds.groups {
             return has(all, "groups");
         }
@@ -278,7 +277,7 @@ impl<M: Memory> Engine<M> {
         self.left_in_move(id, &program);
         self.log_refusals(id, &program);
         self.release_memory(id);
-        self.settle_wants();
+        self.begin_memory_work();
         let mut devices: BTreeSet<Arc<str>> = BTreeSet::new();
         for group_id in program.groups {
             let group = self.take_group(group_id);

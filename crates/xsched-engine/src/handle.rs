@@ -12,6 +12,7 @@ use crate::memory::Memory;
 use crate::parts::wants::Want;
 use crate::state::Engine;
 use crate::terms::{Settings, Terms};
+use crate::tuning::PIECE_STEPS;
 
 impl<M: Memory> Engine<M> {
     /// Sets the time of questions that follow, in ns of the monotonic clock.
@@ -50,12 +51,15 @@ impl<M: Memory> Engine<M> {
             Input::MemoryTime => {
                 self.look_at_memory();
                 self.end_late_moves();
-                self.settle_wants();
                 self.take_idle_memory();
             }
+            Input::MemoryWork => self.continue_memory_work(PIECE_STEPS),
             Input::Memory(device, at_ns, processes) => self.measure_memory(&device, at_ns, &processes),
             Input::Unmeasured(device) => self.answer_measured(&device, u64::MAX),
-            Input::Device(device, state) => self.gatekeeper.observe(self.now_us(), &device, state.as_deref()),
+            Input::Device(device, state) => {
+                self.gatekeeper.observe(self.now_us(), &device, state.as_deref());
+                self.note_size(&device, state.and_then(|state| state.memory_total_bytes));
+            }
             Input::Nice(values) => self.take_nice(values),
             Input::ActiveWindow { user, pid } => self.active_window(user, pid),
             Input::Policy(device, choice) => self.set_policy(device.as_deref(), choice),

@@ -1,23 +1,21 @@
 //! Memory of devices: limits and reserves of programs, by the [`Ledger`], and answers to programs that ask for more.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 
 use xsched_proto::account::{Amount, MEMORY_SLOTS, of_bytes};
 use xsched_proto::class::Class;
 use xsched_proto::wire::{DaemonMsg, MemoryInfo};
 
-use crate::Error;
-use crate::check_name;
 use crate::io::{Effect, ProcessMemory};
 use crate::ledger::{Holder, HolderId, HolderTerms, Ledger, Pot, Short};
 use crate::memory::Memory;
-use crate::parts::wants::Want;
 use crate::program::{Program, named};
+use crate::room::Room;
 use crate::state::Engine;
-use crate::tuning::REFUSAL_LINES_NS;
-use crate::user::{Rank, User};
+use crate::tuning::{DEVICE_HOLDERS_MAX, DEVICES_MAX, HOLDERS_MAX, REFUSAL_LINES_NS};
+use crate::user::{Rank, User, has_place};
+use crate::{Error, all_taken, bound_met, check_name};
 
 /// Programs that a line on the holders of memory names at most.
 const HOLDERS_NAMED: usize = 3;
@@ -30,8 +28,8 @@ pub fn number_of(name: &(impl Hash + ?Sized)) -> u64 {
 }
 
 /// Programs of one account on a device, for a line about holders.
-struct Held {
-    name: String,
+struct Held<'a> {
+    name: &'a str,
     class: Class,
     user: User,
     used: u64,
@@ -66,25 +64,66 @@ impl<M: Memory> Engine<M> {
             return Err(Error::input(format!("it uses memory slot {slot}, which is taken")));
         }
         check_name(device, "device key")?;
-        let program = self.programs.get(&id).ok_or_else(|| Error::input("it is gone"))?;
-        let (terms, words) = (self.holder_terms(program, capacity_bytes), program.memory.account(slot));
-        self.ledger.add((id, slot), device.into(), words, capacity_bytes, terms);
-        if let Some(program) = self.programs.get_mut(&id) {
-            program.in_since_ns = self.now_ns;
+        if self.ledger.of(id).any(|(_, holder)| **holder.device() == *device) {
+            return Err(Error::input(format!("it uses two memory slots for {device}")));
         }
+        if let Some(why) = self.too_much_memory(id, device) {
+            // As without a daemon: the program runs unscheduled, and asks again later.
+            self.emit(Effect::Refuse(id, why));
+            return Ok(());
+        }
+        let program = self.programs.get_mut(&id).ok_or_else(|| Error::input("it is gone"))?;
+        program.in_since_ns = self.now_ns;
+        let user = (program.user.uid, program.user.within);
+        let (words, terms) = (program.memory.account(slot), HolderTerms { user, ..HolderTerms::default() });
+        self.ledger.add((id, slot), device.into(), words, capacity_bytes, terms);
         self.settle_memory(device);
         self.answer((id, slot), 0, true, None);
         self.emit(Effect::DevicesInUse);
         Ok(())
     }
 
-    /// Grants room for an allocation if the limits leave it. None: granted; else the bytes that are short.
-    pub(crate) fn try_room(&mut self, id: HolderId, bytes: u64) -> Option<u64> {
-        let short = self.ledger.ask(id, bytes).err();
-        match short {
-            Some(short) => Some(short.used_bytes.saturating_add(bytes).saturating_sub(short.limit_bytes).max(1)),
-            None if self.leaves_reserve(id, bytes) => None,
-            None => Some(bytes),
+    /// The bound that keeps a program from memory on one device more: limits of all processes on a device are settled together.
+    fn too_much_memory(&self, id: u64, device: &str) -> Option<Error> {
+        let program = self.programs.get(&id)?;
+        let (user, bounds) = (program.user, program.terms.bounds);
+        let has = |n: usize, what: &str| Some(bound_met(user, n, what));
+        let of_user = self.ledger.count_of((user.uid, user.within));
+        let here = of_user.get(device).copied().unwrap_or(0);
+        let (devices, all) = (of_user.len(), of_user.values().sum::<usize>());
+        if here >= bounds.device_groups {
+            return has(here, &format!("processes with memory on {device}"));
+        }
+        if all >= bounds.groups {
+            return has(all, "processes with memory, counted on each of their devices");
+        }
+        if here == 0 && devices >= bounds.devices {
+            return has(devices, "devices with memory");
+        }
+        if !has_place(user, here, self.ledger.len_on(device), DEVICE_HOLDERS_MAX) {
+            return Some(all_taken(&format!("processes with memory on {device}")));
+        }
+        if !has_place(user, all, self.ledger.len(), HOLDERS_MAX) {
+            return Some(all_taken("processes with memory"));
+        }
+        let is_new = self.ledger.len_on(device) == 0;
+        if is_new && !has_place(user, devices, self.ledger.devices().count(), DEVICES_MAX) {
+            return Some(all_taken("devices with memory"));
+        }
+        None
+    }
+
+    /// Grants room for an allocation if the limits leave it. Returns the bytes that are short, and the limit in the way.
+    pub(crate) fn try_room(&mut self, room: &mut Room, id: HolderId, bytes: u64) -> (u64, Option<Short>) {
+        let granted = self.ledger.ask_beside(id, bytes, &mut room.sums);
+        room.steps += granted.looked_at;
+        match granted.result.err() {
+            Some(short) => {
+                let lacks = short.used_bytes.saturating_add(bytes).saturating_sub(short.limit_bytes).max(1);
+                (lacks, Some(short))
+            }
+            None if self.ledger.leaves_reserve(id, bytes, &room.sums) => (0, None),
+            None => (bytes, None),
         }
     }
 
@@ -93,28 +132,17 @@ impl<M: Memory> Engine<M> {
     pub(crate) fn answer_room(
         &mut self,
         id: HolderId,
-        want: &Want,
+        number: u32,
         granted: bool,
         on_host: bool,
+        short: Option<Short>,
         full: Option<String>,
     ) {
-        let short = if granted { None } else { self.ledger.ask(id, want.bytes).err() };
         let asker = self.programs.get(&id.0).map(|program| program.user);
         let holders = asker.and_then(|asker| self.holders_line(id, short, asker));
         let lines: Vec<String> = holders.into_iter().chain(full).collect();
         let why = (!lines.is_empty()).then(|| lines.join(", "));
-        self.send(id.0, DaemonMsg::MemoryAnswer { slot: id.1, number: want.number, granted, on_host, why });
-    }
-
-    /// Returns true if an allocation leaves free what is reserved for more urgent programs, as far as memory of attached programs goes. The
-    /// program itself asks its driver, which knows of other memory, too.
-    fn leaves_reserve(&self, id: HolderId, bytes: u64) -> bool {
-        let Some(own) = self.ledger.get(id) else { return true };
-        let kept = own.keep_free_bytes();
-        // An advance may be allocated at any time.
-        let held = self.ledger.on(own.device()).map(|(_, holder)| holder.claimed_bytes());
-        let needed = held.chain([kept, bytes]).fold(0, u64::saturating_add);
-        kept == 0 || needed <= own.capacity_bytes()
+        self.send(id.0, DaemonMsg::MemoryAnswer { slot: id.1, number, granted, on_host, why });
     }
 
     /// An allocation of a program has failed: the log tells how large it was, the reason, and who holds the memory. A line of a program
@@ -133,7 +161,7 @@ impl<M: Memory> Engine<M> {
         }
         let before = std::mem::replace(&mut program.refusals_logged, (now_ns + REFUSAL_LINES_NS, refused)).1;
         let (name, uid) = (named(program), program.user.uid);
-        let short = if by_driver { None } else { self.ledger.ask(id, bytes).err() };
+        let short = if by_driver { None } else { self.limit_in_the_way(id, bytes, &device) };
         let root = User { uid: 0, rank: Rank::Root, within: 0 };
         let why = self.holders_line(id, short, root).unwrap_or_default();
         let whose = if by_driver { " by the driver" } else { "" };
@@ -144,6 +172,11 @@ impl<M: Memory> Engine<M> {
         let size = of_bytes(bytes);
         self.emit(Effect::Log(uid, format!("{name}: {size} of {device} were refused{whose}: {why}{more}")));
         Ok(())
+    }
+
+    fn limit_in_the_way(&mut self, id: HolderId, bytes: u64, device: &str) -> Option<Short> {
+        let sums = self.ledger.read(device);
+        self.ledger.short_of(id, bytes, &sums)
     }
 
     /// Number of allocations of a program that were refused.
@@ -168,7 +201,8 @@ impl<M: Memory> Engine<M> {
             self.emit(Effect::DevicesInUse);
         }
         for device in devices {
-            self.settle_memory(&device);
+            self.memory_work.settle(&device);
+            self.memory_work.decide(&device);
             self.wants.freed(&device, held);
         }
         self.wants.remove_of(id);
@@ -205,22 +239,37 @@ impl<M: Memory> Engine<M> {
     /// Takes a driver's figures of processes: the rest beyond their own counts is overhead.
     pub(crate) fn measure_memory(&mut self, device: &str, at_ns: u64, processes: &[ProcessMemory]) {
         let programs = &self.programs;
-        self.ledger.measure(device, at_ns, |(id, _)| {
-            let pid = programs.get(&id)?.pid;
-            processes.iter().find(|(other, _)| *other == pid).map_or(Some(0), |(_, bytes)| *bytes)
-        });
+        let mut figures: HashMap<u32, Option<u64>> = HashMap::new();
+        for (pid, bytes) in processes {
+            figures.entry(*pid).or_insert(*bytes);
+        }
+        self.ledger.measure(device, at_ns, |(id, _)| figures.get(&programs.get(&id)?.pid).map_or(Some(0), |b| *b));
         self.answer_measured(device, at_ns);
     }
 
-    /// Brings limits and reserves up to date with what programs hold, and with changes of the configuration and of priorities.
-    pub(crate) fn look_at_memory(&mut self) {
-        let devices: Vec<Arc<str>> = self.ledger.devices().cloned().collect();
-        devices.iter().for_each(|device| self.settle_memory(device));
+    /// The driver of a device has told how much memory that has.
+    pub(crate) fn note_size(&mut self, device: &str, bytes: Option<u64>) {
+        if bytes.is_some_and(|bytes| self.ledger.note_size(device, bytes)) {
+            self.memory_work.settle(&device.into());
+            self.begin_memory_work();
+        }
     }
 
-    fn settle_memory(&mut self, device: &str) {
+    pub(crate) fn settle_memory(&mut self, device: &str) {
         self.renew_terms(device);
         self.ledger.settle(device);
+    }
+
+    /// Brings the terms of one process up to date.
+    pub(crate) fn renew_terms_of(&mut self, id: HolderId) {
+        let holder = self.ledger.get(id);
+        let terms = holder.zip(self.programs.get(&id.0)).map(|(holder, program)| {
+            let terms = self.holder_terms(program, holder);
+            (terms != *holder.terms()).then_some(terms)
+        });
+        if let Some(terms) = terms.flatten() {
+            self.ledger.set_terms(id, terms);
+        }
     }
 
     pub(crate) fn renew_terms(&mut self, device: &str) {
@@ -228,16 +277,17 @@ impl<M: Memory> Engine<M> {
             .ledger
             .on(device)
             .filter_map(|(id, holder)| {
-                let terms = self.holder_terms(self.programs.get(&id.0)?, holder.capacity_bytes());
+                let terms = self.holder_terms(self.programs.get(&id.0)?, holder);
                 (terms != *holder.terms()).then_some((id, terms))
             })
             .collect();
         renewed.into_iter().for_each(|(id, terms)| self.ledger.set_terms(id, terms));
     }
 
-    /// Terms of a program on a device with this much memory.
-    fn holder_terms(&self, program: &Program<M>, capacity_bytes: u64) -> HolderTerms {
+    /// Terms of a program on a device.
+    fn holder_terms(&self, program: &Program<M>, holder: &Holder<M::Account>) -> HolderTerms {
         let (given, settings) = (program.terms.memory, self.settings.memory);
+        let (capacity_bytes, is_known) = (holder.capacity_bytes(), self.ledger.size_bytes(holder.device()).is_some());
         let of = |amount: Amount| amount.of(capacity_bytes);
         let smaller = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
         let at = Class::ALL.iter().position(|class| *class == program.class()).unwrap_or(0);
@@ -252,13 +302,24 @@ impl<M: Memory> Engine<M> {
             (Pot::Device, settings.capacity.map(|amount| of(amount).min(capacity_bytes))),
         ];
         let reserve = program.memory_reserve.or(given.reserve).map_or(0, of);
+        let reserve_of_others = match (program.memory_reserve, given.reserve_of_others) {
+            _ if program.user.is_own() => reserve,
+            // The part of a device whose size only the program says is nothing to others.
+            (Some(Amount::PerMille(_)), _) | (_, Some(Amount::PerMille(_))) if !is_known => 0,
+            (Some(asked), Some(most)) => of(asked).min(of(most)),
+            (Some(_), None) => 0,
+            // An operator's rule gives the reserve itself.
+            (None, _) => reserve,
+        };
         let limits: Vec<(Pot, u64)> = limits.into_iter().filter_map(|(pot, limit)| Some((pot, limit?))).collect();
         let most = limits.iter().map(|(_, limit)| *limit).chain([capacity_bytes]).min().unwrap_or(0);
         HolderTerms {
             limits,
             program: program.account,
+            user: (program.user.uid, program.user.within),
             // Room that the program itself may not take is of no use to it.
             reserve_bytes: reserve.min(most),
+            reserve_of_others_bytes: reserve_of_others.min(reserve).min(most),
             priority: program.priority(),
         }
     }
@@ -286,9 +347,10 @@ impl<M: Memory> Engine<M> {
         }
         let mut held = self.held_on(own.device());
         held.sort_by_key(|held| core::cmp::Reverse(held.used));
-        let (seen, hidden): (Vec<Held>, Vec<Held>) =
+        let (seen, hidden): (Vec<Held<'_>>, Vec<Held<'_>>) =
             held.into_iter().filter(|held| held.used > 0).partition(|held| reader.may_see(held.user));
-        let others: u64 = hidden.iter().chain(seen.iter().skip(HOLDERS_NAMED)).map(|held| held.used).sum();
+        let others = hidden.iter().chain(seen.iter().skip(HOLDERS_NAMED)).map(|held| held.used);
+        let others = others.fold(0, u64::saturating_add).min(own.capacity_bytes());
         let named =
             seen.iter().take(HOLDERS_NAMED).map(|held| (held.used, format!("{}'s ({})", held.name, held.class)));
         let others = (others > 0).then(|| (others, "others'".to_owned()));
@@ -304,15 +366,18 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Programs that hold memory of a device, each with all its processes.
-    fn held_on(&self, device: &str) -> Vec<Held> {
-        let mut held: BTreeMap<u64, Held> = BTreeMap::new();
-        for (id, holder) in self.ledger.on(device) {
-            let Some(program) = self.programs.get(&id.0) else { continue };
-            let new = || Held { name: program.name.clone(), class: program.class(), user: program.user, used: 0 };
-            let held = held.entry(program.account).or_insert_with(new);
-            held.used = held.used.saturating_add(holder.present_bytes());
-        }
-        held.into_values().collect()
+    fn held_on(&self, device: &str) -> Vec<Held<'_>> {
+        let held = |processes: &mut dyn Iterator<Item = (HolderId, &Holder<M::Account>)>| {
+            let mut held: Option<Held<'_>> = None;
+            for (id, holder) in processes {
+                let Some(program) = self.programs.get(&id.0) else { continue };
+                let new = || Held { name: &program.name, class: program.class(), user: program.user, used: 0 };
+                let held = held.get_or_insert_with(new);
+                held.used = held.used.saturating_add(holder.present_bytes());
+            }
+            held
+        };
+        self.ledger.programs_on(device).filter_map(|mut processes| held(&mut processes)).collect()
     }
 
     /// Memory of a program, by device.
@@ -321,8 +386,8 @@ impl<M: Memory> Engine<M> {
     }
 
     fn memory_info(&self, id: u64, holder: &Holder<M::Account>) -> MemoryInfo {
-        let (program, account) = (self.programs.get(&id), holder.terms().program);
-        let of_program = self.ledger.on(holder.device()).filter(|(_, other)| other.terms().program == account);
+        let program = self.programs.get(&id);
+        let of_program = self.ledger.of_program(holder.device(), holder.terms().program);
         let program_used_bytes = of_program.map(|(_, other)| other.present_bytes()).fold(0, u64::saturating_add);
         MemoryInfo {
             device: holder.device().to_string(),

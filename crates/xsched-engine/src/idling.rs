@@ -17,7 +17,16 @@ impl<M: Memory> Engine<M> {
         let now_ns = self.now_ns;
         let due: Vec<HolderId> =
             self.programs.iter().filter_map(|(id, program)| self.idle_memory(*id, program)).collect();
+        let mut store = None;
         for id in due {
+            // Programs before it may have filled the store.
+            if self.fits_store(id.0, &mut store).is_err() {
+                continue;
+            }
+            let movable = self.ledger.get(id).map_or(0, |holder| holder.movable_bytes());
+            if let Some(store) = &mut store {
+                self.put_in_store(store, id.0, movable);
+            }
             if let Some(program) = self.programs.get_mut(&id.0) {
                 program.idling.begins();
             }
@@ -41,7 +50,7 @@ impl<M: Memory> Engine<M> {
         // Memory may come back without a launch, for a copy.
         let since_ns = program.idling.active_ns().max(program.in_since_ns);
         let slot = self.movable_slot(id).filter(|_| self.now_ns.saturating_sub(since_ns) >= idle_ns)?;
-        self.fits_store(id).is_ok().then_some((id, slot))
+        Some((id, slot))
     }
 
     /// Slot of a device from which memory of a program can leave.

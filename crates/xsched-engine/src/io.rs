@@ -55,6 +55,8 @@ pub enum Input<M> {
     Beat,
     /// Limits and reserves of memory are to follow what programs hold.
     MemoryTime,
+    /// A further piece of work on the memory of devices, while [`crate::Engine::has_memory_work`] says so.
+    MemoryWork,
     /// The memory of processes on a device as its driver tells: the device, the time in ns at which it was asked, and each process.
     Memory(Arc<str>, u64, Vec<ProcessMemory>),
     /// No driver tells what processes have of a device.

@@ -9,8 +9,8 @@
 //! - `handle` takes inputs apart. `grouping`, `queueing`, `hints`, `command`, `follow` do what they are named after.
 //! - `gates` reads words and stores decisions; `progress`, `timeslices` and `company` look after what follows from gates.
 //! - `freezing` has programs whose memory is to leave their devices; `silence` those that do not begin what they were ordered.
-//! - `swapping` makes room for programs that do not fit together, in `turns`; `store` limits the host memory for that; `idling` takes memory of idle programs away.
-//! - `holding` has limits of memory and answers programs that ask for more of it; [`ledger`] counts it.
+//! - `swapping` makes room for programs that do not fit together, by one scan of a device (`room`), in `turns`; `store` limits the host memory for that; `idling` takes memory of idle programs away.
+//! - `holding` has limits of memory and answers programs that ask for more of it; [`ledger`] counts it; `settling` does the work on it in pieces.
 //! - `pooling` says what a pool is; `program` and `group` are what is known of each; `terms` what the configuration says of them; `io` has inputs and effects.
 //! - `recording` follows programs for commands that record them.
 //! - `trace`, `values`, `accounts` and `outcomes` tell what happened: from the one stream of [`xsched_proto::transitions`], which the gatekeeper makes.
@@ -47,6 +47,8 @@ mod program;
 mod progress;
 mod queueing;
 mod recording;
+mod room;
+mod settling;
 mod silence;
 mod state;
 mod store;
@@ -76,7 +78,7 @@ pub use program::{Arrival, Program, Queue, Wishes};
 pub use state::{Engine, Inventory};
 pub use terms::{Bounds, Ceilings, Given, MemorySettings, MemoryTerms, Settings, Terms};
 pub use trace::Telling;
-pub use user::{Rank, User};
+pub use user::{Rank, User, has_place};
 pub use xsched_proto::Error;
 
 /// Checks a device key, job name or reason.

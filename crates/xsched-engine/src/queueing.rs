@@ -6,6 +6,7 @@ use crate::memory::Memory;
 use crate::program::Queue;
 use crate::state::Engine;
 use crate::tuning::QUEUES_MAX;
+use crate::user::has_place;
 use crate::user::User;
 use crate::{Error, all_taken, bound_met};
 
@@ -29,7 +30,7 @@ impl<M: Memory> Engine<M> {
             return Ok(None);
         }
         let has = self.queues.of_user(user);
-        if !user.is_own() && all >= QUEUES_MAX {
+        if !has_place(user, has, all, QUEUES_MAX) {
             return Ok(Some(all_taken("queues")));
         }
         if has >= known.terms.bounds.queues {

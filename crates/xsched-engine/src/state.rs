@@ -15,6 +15,7 @@ use crate::parts::changing::Changing;
 use crate::parts::follow_ups::FollowUps;
 use crate::parts::history::History;
 use crate::parts::measures::Measures;
+use crate::parts::memory_work::MemoryWork;
 use crate::parts::pages::Pages;
 use crate::parts::queues::Queues;
 use crate::parts::recordings::Recordings;
@@ -47,6 +48,8 @@ pub struct Engine<M: Memory> {
     /// Questions for room that wait.
     pub(crate) wants: Wants,
     pub(crate) measures: Measures,
+    /// Work on the memory of devices that is not done yet.
+    pub(crate) memory_work: MemoryWork,
     /// Commands that change programs, by connection.
     pub(crate) changing: HashMap<u64, Changing>,
     /// Work that follows from decisions.
@@ -91,6 +94,7 @@ impl<M: Memory> Engine<M> {
             servers: Servers::default(),
             wants: Wants::default(),
             measures: Measures::default(),
+            memory_work: MemoryWork::default(),
             changing: HashMap::new(),
             follow_ups: FollowUps::default(),
             active_windows: ActiveWindows::default(),
@@ -197,6 +201,8 @@ impl<M: Memory> Engine<M> {
             groups: self.groups.len(),
             queues: self.queues.len(),
             holders: self.ledger.len(),
+            questions: self.wants.len(),
+            memory_work: self.memory_work.len(),
             books: self.books.keys().count(),
             pages: self.pages.len(),
             commands: self.changing.len(),
@@ -218,6 +224,10 @@ pub struct Inventory {
     pub queues: usize,
     /// Processes that hold memory, by device.
     pub holders: usize,
+    /// Questions for room that wait.
+    pub questions: usize,
+    /// Devices whose memory has work that is not done yet.
+    pub memory_work: usize,
     /// Open books.
     pub books: usize,
     /// Backlog pages.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 
-use xsched_proto::account::{MemorySlot, of_bytes};
+use xsched_proto::account::{Amount, MemorySlot, of_bytes};
 
 use crate::ledger::Holder;
 use crate::memory::Memory;
@@ -41,7 +41,7 @@ impl fmt::Display for Full {
 }
 
 impl Store {
-    fn add(&mut self, user: User, bytes: u64) {
+    pub(crate) fn add(&mut self, user: User, bytes: u64) {
         self.all = self.all.saturating_add(bytes);
         let of_user = self.users.entry(user).or_default();
         *of_user = of_user.saturating_add(bytes);
@@ -65,11 +65,27 @@ impl<M: Memory> Engine<M> {
     /// # Errors
     /// The limit that it would exceed.
     pub(crate) fn fits_beside(&self, store: &Store, id: u64, bytes: u64) -> Result<(), Full> {
-        let Some(program) = self.programs.get(&id).filter(|_| bytes > 0) else { return Ok(()) };
+        let Some(program) = self.programs.get(&id) else { return Ok(()) };
+        self.fits_limits(store, program.user, program.terms.memory.user_host, bytes)
+    }
+
+    /// Checks whether so much memory of a user with such a limit may leave beside these contents.
+    ///
+    /// # Errors
+    /// The limit that it would exceed.
+    pub(crate) fn fits_limits(
+        &self,
+        store: &Store,
+        user: User,
+        user_limit: Option<Amount>,
+        bytes: u64,
+    ) -> Result<(), Full> {
+        if bytes == 0 {
+            return Ok(());
+        }
         let memory = &self.settings.memory;
-        let of_user = store.users.get(&program.user).copied().unwrap_or(0);
-        let user_limit = program.terms.memory.user_host;
-        let limits = [(None, store.all, memory.host_limit), (Some(program.user), of_user, user_limit)];
+        let of_user = user_limit.map_or(0, |_| store.users.get(&user).copied().unwrap_or(0));
+        let limits = [(None, store.all, memory.host_limit), (Some(user), of_user, user_limit)];
         for (user, held, limit) in limits {
             let would_bytes = held.saturating_add(bytes);
             if let Some(limit_bytes) = limit.map(|limit| limit.of(memory.host_bytes)).filter(|most| would_bytes > *most)
@@ -91,14 +107,22 @@ impl<M: Memory> Engine<M> {
     ///
     /// # Errors
     /// The limit that it would exceed.
-    pub(crate) fn fits_store(&self, id: u64) -> Result<(), Full> {
+    ///
+    /// `store`: its contents, which are added up when they are needed first, and serve for several programs.
+    pub(crate) fn fits_store(&self, id: u64, store: &mut Option<Store>) -> Result<(), Full> {
+        let is_limited = |program: &Program<M>| {
+            self.settings.memory.host_limit.is_some() || program.terms.memory.user_host.is_some()
+        };
+        if !self.programs.get(&id).is_some_and(|program| is_limited(program)) {
+            return Ok(());
+        }
         let movable = self.ledger.of(id).map(|(_, holder)| holder.movable_bytes()).fold(0, u64::saturating_add);
-        self.fits_beside(&self.store(), id, movable)
+        self.fits_beside(store.get_or_insert_with(|| self.store()), id, movable)
     }
 }
 
 /// Memory of a program on one device that is away from it, or was ordered to leave. No more than the device has is believed.
 fn stored_bytes<M, W: Deref<Target = MemorySlot>>(program: &Program<M>, holder: &Holder<W>) -> u64 {
     let leaving = program.moving.as_ref().map_or(0, |moving| moving.leaving_bytes(holder.movable_bytes()));
-    holder.report().away_bytes.saturating_add(leaving).min(holder.capacity_bytes())
+    holder.away_bytes().saturating_add(leaving).min(holder.capacity_bytes())
 }

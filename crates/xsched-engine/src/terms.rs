@@ -17,6 +17,8 @@ pub struct MemoryTerms {
     pub program: Option<Amount>,
     /// Memory that less urgent programs leave to it.
     pub reserve: Option<Amount>,
+    /// Largest part of a reserve that the program asks for which other users' programs leave to it, too; none = they leave nothing.
+    pub reserve_of_others: Option<Amount>,
     /// Time without launches after which its memory leaves by itself, in seconds.
     pub idle_s: Option<u32>,
     /// Limit of all programs of its user.

@@ -29,6 +29,27 @@ pub const PROMISE_NS: u64 = 500_000_000;
 pub const LEAVE_NS: u64 = 30_000_000_000;
 /// Questions for room of one program that may wait.
 pub const WANTS_MAX: usize = 16;
+/// Questions of a user's programs that may wait, in times of the groups that the user may have on a device: a program has one or two.
+pub const USER_WANTS_TIMES: usize = 2;
+/// Questions about one device that may wait, of all users together: those of root and of the daemon's own user find a place beyond.
+pub const DEVICE_WANTS_MAX: usize = 1_024;
+/// Processes with memory on one device, of all users together, likewise: all of them are looked at for a question. A GPU has memory for
+/// some 200 contexts.
+pub const DEVICE_HOLDERS_MAX: usize = 512;
+/// Processes with memory, counted on each of their devices, of all users together, likewise.
+pub const HOLDERS_MAX: usize = 4_096;
+/// Work on a process that holds memory, in steps: reading its words, adding it up. A step takes some 25 ns.
+pub const STEPS_OF_HOLDER: usize = 8;
+/// Work on a question for room, in steps, without the programs that are looked through for it: one step each.
+pub(crate) const STEPS_OF_QUESTION: usize = 16;
+/// Work on memory that is done with the input that causes it, in steps: 64 processes and a few questions.
+pub(crate) const AT_ONCE_STEPS: usize = 1_024;
+/// Work on memory in one piece, in steps, but for the scan of one device that begins it.
+pub const PIECE_STEPS: usize = 8_192;
+/// Part of a table of all users that is kept for those that have little in it.
+pub(crate) const KEPT_PART: usize = 4;
+/// Part of such a table up to which a user finds a place among those that are kept.
+pub(crate) const LITTLE_PART: usize = 64;
 /// Shortest time between two lines of the log on a program's refused allocations, in ns: some programs try for ever.
 pub const REFUSAL_LINES_NS: u64 = 10_000_000_000;
 /// Longest wait of a program for room of which nobody knows that it will come, in ns. Otherwise it waits on: memory that leaves takes

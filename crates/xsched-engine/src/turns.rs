@@ -4,13 +4,17 @@
 //! its part of that by the policy in force: equal parts under a policy without weights. A turn that was too long, since nobody looked in
 //! time, shortens the next one of the program, so that the parts are kept over the turns.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
 use xsched_policy::share::{self, Node};
+use xsched_proto::class::Class;
 use xsched_proto::hint::Hint;
 
 use crate::ledger::HolderId;
 use crate::memory::Memory;
 use crate::parts::wants::Want;
 use crate::program::Program;
+use crate::room::{Giver, Room};
 use crate::state::Engine;
 use crate::tuning::{MOVE_BYTES_PER_S, TURN_LEAST_MOVES, TURN_LONGEST_NS, TURN_MIN_NS, TURN_MOVES};
 
@@ -21,6 +25,15 @@ pub(crate) struct Turn {
     full_ns: u64,
     /// Length of this one.
     pub(crate) length_ns: u64,
+}
+
+/// Parts of a device that programs of a class have in turns.
+#[derive(Debug, Default)]
+pub(crate) struct TurnParts {
+    /// Part of each program, by connection.
+    parts: HashMap<u64, f64>,
+    /// Smallest part.
+    least: f64,
 }
 
 /// Time that so many moves of so much memory take, in ns.
@@ -49,27 +62,23 @@ pub(crate) fn idle_turn_ns(held: u64, wanted: u64) -> u64 {
 }
 
 impl<M: Memory> Engine<M> {
-    /// Turn of a program, which has had its memory on the device, before it leaves for another one.
-    pub(crate) fn turn_of(&self, giver: HolderId, held: u64, asker: u64, want: &Want) -> Turn {
-        let parts = self.parts_of_turns(giver, asker);
-        let least = parts.iter().map(|(_, part)| *part).fold(1.0, f64::min);
-        let own = parts.iter().find(|(id, _)| *id == giver.0);
-        let full_ns = own.map_or_else(
+    /// Turn of a program, which has had its memory on the device, before it leaves for another one of its class.
+    pub(crate) fn turn_of(&self, room: &mut Room, giver: &Giver, asker: u64, want: &Want) -> Turn {
+        let (turns, held) = (room.turns(self, giver.class, asker), giver.movable);
+        let full_ns = turns.parts.get(&giver.id.0).map_or_else(
             || turn_ns(held, want.bytes),
-            |(_, part)| weighted_ns(held, want.bytes, *part, least, parts.len()),
+            |part| weighted_ns(held, want.bytes, *part, turns.least, turns.parts.len()),
         );
-        let over_ns = self.programs.get(&giver.0).map_or(0, |program| program.turn_over_ns);
-        Turn { full_ns, length_ns: full_ns - over_ns.min(full_ns / 2) }
+        Turn { full_ns, length_ns: full_ns - giver.turn_over_ns.min(full_ns / 2) }
     }
 
     /// Notes that the turns of programs end now for another one of their class, and by how much they were too long.
-    pub(crate) fn note_turns(&mut self, asker: u64, want: &Want, givers: &[HolderId]) {
+    pub(crate) fn note_turns(&mut self, room: &mut Room, asker: u64, want: &Want, givers: &BTreeSet<HolderId>) {
         let class = self.programs.get(&asker).map(|program| program.class());
-        for giver in givers {
-            let held = self.ledger.get(*giver).map_or(0, |holder| holder.movable_bytes());
-            let turn = self.turn_of(*giver, held, asker, want);
+        for giver in room.givers_of(givers) {
+            let turn = self.turn_of(room, &giver, asker, want);
             let now_ns = self.now_ns;
-            let Some(program) = self.programs.get_mut(&giver.0).filter(|program| Some(program.class()) == class) else {
+            let Some(program) = self.programs.get_mut(&giver.id.0).filter(|program| Some(program.class()) == class) else {
                 continue;
             };
             // Without another one that waits, a turn goes on.
@@ -80,36 +89,30 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Parts of a device that programs have which take turns with each other there: a program that has its memory on it, one that waits
-    /// for that, and others of their class that could give memory or wait for some. All of them make up 1.
-    fn parts_of_turns(&self, giver: HolderId, asker: u64) -> Vec<(u64, f64)> {
-        let Some(device) = self.ledger.get(giver).map(|holder| holder.device()) else { return Vec::new() };
-        let class = self.programs.get(&giver.0).map(|program| program.class());
+    /// Parts of a device that programs of a class have which take turns with each other there: those with memory that can leave, those that
+    /// wait for room, and one that asks. All of them make up 1.
+    pub(crate) fn turn_parts(&self, device: &str, class: Class, asker: u64) -> TurnParts {
         let mut ways: Vec<(u64, Vec<Node>)> = Vec::new();
         for (id, holder) in self.ledger.on(device) {
-            let Some(program) = self.programs.get(&id.0).filter(|program| Some(program.class()) == class) else {
+            let Some(program) = self.programs.get(&id.0).filter(|program| program.class() == class) else {
                 continue;
             };
-            let takes_turns = holder.movable_bytes() > 0 || self.wants.count_of(id.0) > 0;
-            if id.0 == asker || takes_turns && program.swap && !program.frozen {
+            let could_give = holder.movable_bytes() > 0 && program.swap;
+            if id.0 == asker || (could_give || self.wants.count_of(id.0) > 0) && !program.frozen {
                 ways.extend(self.ways_of(id.0, program, device));
             }
         }
         let asked = share::asked(ways.iter().map(|(_, way)| way.as_slice()));
-        let mut parts: Vec<(u64, usize, f64)> = Vec::new();
+        let mut parts: BTreeMap<(u64, usize), f64> = BTreeMap::new();
         for ((id, _), asked) in ways.iter().zip(asked) {
-            if !parts.iter().any(|(other, party, _)| (*other, *party) == (*id, asked.party)) {
-                parts.push((*id, asked.party, asked.part));
-            }
+            parts.entry((*id, asked.party)).or_insert(asked.part);
         }
-        let mut sums: Vec<(u64, f64)> = Vec::new();
-        for (id, _, part) in parts {
-            match sums.iter_mut().find(|(other, _)| *other == id) {
-                Some((_, sum)) => *sum += part,
-                None => sums.push((id, part)),
-            }
+        let mut turns = TurnParts::default();
+        for ((id, _), part) in parts {
+            *turns.parts.entry(id).or_default() += part;
         }
-        sums
+        turns.least = turns.parts.values().copied().fold(1.0, f64::min);
+        turns
     }
 
     /// Ways of a program's groups to their parties among the shares of a device: equal ones where the policy has no weights.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::tuning::{KEPT_PART, LITTLE_PART};
+
 /// The owner of programs and commands. A container's root is another user than the machine's, with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct User {
@@ -49,6 +51,14 @@ impl User {
     pub fn may_see(self, theirs: User) -> bool {
         self.is_root() || self == theirs
     }
+}
+
+/// Returns true if a table that all users share has a place for one thing more of a user, who has some of all that are there. A quarter is
+/// kept for users that have little: so users with much, few of them or many, lock nobody out. Root and the daemon's own user find a place
+/// in any case.
+pub fn has_place(user: User, of_user: usize, all: usize, most: usize) -> bool {
+    let is_little = of_user < (most / LITTLE_PART).max(1);
+    user.is_own() || all < most - most / KEPT_PART || is_little && all < most
 }
 
 /// The form in which users are shown, and by which the jobs of different users differ.

@@ -62,6 +62,7 @@ impl Server {
     fn has_work(&self) -> bool {
         self.net.rations.due_ns().is_some_and(|at| at <= self.now_ns)
             || !self.net.work.is_empty()
+            || self.engine.has_memory_work()
             || self.makes_metrics_snapshot()
             || self.history.accounting.sweep.is_some()
             || self.services.snapshots.is_due(self.now_ns)
@@ -214,6 +215,10 @@ impl Server {
 
     /// Does a piece of each of the daemon's own unfinished tasks.
     fn do_pieces(&mut self) {
+        if self.engine.has_memory_work() {
+            self.input(Input::MemoryWork);
+            self.piece_done("decisions on memory");
+        }
         if self.makes_metrics_snapshot() {
             self.continue_metrics_snapshot();
             self.piece_done("metrics");

@@ -8,6 +8,7 @@ pub(crate) mod gone;
 pub(crate) mod history;
 pub(crate) mod idling;
 pub(crate) mod measures;
+pub(crate) mod memory_work;
 pub(crate) mod outcomes;
 pub(crate) mod pages;
 pub(crate) mod queues;

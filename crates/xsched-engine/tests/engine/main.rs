@@ -6,4 +6,5 @@ mod properties;
 mod recordings;
 mod scheduling;
 mod support;
+mod rooms;
 mod swapping;

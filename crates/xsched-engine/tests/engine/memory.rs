@@ -282,6 +282,7 @@ fn a_reserve_is_one_for_all_processes_of_its_program_and_kept_from_others_only()
         priority,
         reserve_bytes,
         limits: vec![(Pot::Device, 30 * GIB)],
+        ..HolderTerms::default()
     };
     let (mut ledger, words) = ledger_of([of(1, 5, 10 * GIB), of(1, 0, 10 * GIB), of(2, 0, 0)]);
     let kept = words.each_ref().map(|words| words.keep_free_bytes.load(SeqCst));

@@ -137,6 +137,10 @@ impl Daemon {
             self.handle(now_ns, Input::Look(id));
             self.carry_out();
         }
+        while self.engine.has_memory_work() {
+            self.handle(now_ns, Input::MemoryWork);
+            self.carry_out();
+        }
     }
 
     fn handle(&mut self, now_ns: u64, input: Input<Segment>) {

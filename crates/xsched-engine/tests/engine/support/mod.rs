@@ -116,6 +116,9 @@ impl Client {
     }
 }
 
+/// Pieces of work on memory of one input; more are taken for a loop.
+const PIECES_MAX: usize = 100_000;
+
 /// An engine with its host, at a time.
 pub struct World {
     pub engine: Engine<Segment>,
@@ -124,6 +127,8 @@ pub struct World {
     pub effects: Vec<Effect>,
     /// Programs that leave their messages unread.
     pub deaf: BTreeSet<u64>,
+    /// Pieces of work on memory that the last input has led to.
+    pub pieces: usize,
     looks: VecDeque<u64>,
     look_ns: Option<u64>,
     beat_ns: Option<u64>,
@@ -155,6 +160,7 @@ impl World {
             now_ns,
             effects: Vec::new(),
             deaf: BTreeSet::new(),
+            pieces: 0,
             looks: VecDeque::new(),
             look_ns: None,
             beat_ns: None,
@@ -168,6 +174,13 @@ impl World {
         self.carry_out();
         while let Some(id) = self.looks.pop_front() {
             self.engine.handle(self.now_ns, Input::Look(id));
+            self.carry_out();
+        }
+        self.pieces = 0;
+        while self.engine.has_memory_work() {
+            self.pieces += 1;
+            assert!(self.pieces < PIECES_MAX, "work on memory without end");
+            self.engine.handle(self.now_ns, Input::MemoryWork);
             self.carry_out();
         }
     }
