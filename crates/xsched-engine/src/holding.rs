@@ -302,7 +302,8 @@ impl<M: Memory> Engine<M> {
             (Pot::Device, settings.capacity.map(|amount| of(amount).min(capacity_bytes))),
         ];
         let reserve = program.memory_reserve.or(given.reserve).map_or(0, of);
-        let reserve_of_others = match (program.memory_reserve, given.reserve_of_others) {
+        let allowed = given.reserve_of_others.or(settings.reserves[at]);
+        let reserve_of_others = match (program.memory_reserve, allowed) {
             _ if program.user.is_own() => reserve,
             // The part of a device whose size only the program says is nothing to others.
             (Some(Amount::PerMille(_)), _) | (_, Some(Amount::PerMille(_))) if !is_known => 0,

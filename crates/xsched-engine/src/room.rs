@@ -2,7 +2,7 @@
 //!
 //! Decisions change the room: a program that is ordered to leave is a giver no more, and memory that may come back is on its way.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xsched_proto::account::Amount;
@@ -84,7 +84,8 @@ pub(crate) struct Room {
     pub(crate) device: Arc<str>,
     /// Grants of the limits.
     pub(crate) sums: Sums,
-    programs: HashMap<u64, Part>,
+    /// By connection, in their order.
+    programs: Vec<(u64, Part)>,
     leaving: Leaving,
     present: u64,
     coming: BTreeMap<Class, u64>,
@@ -101,21 +102,31 @@ pub(crate) struct Room {
 }
 
 impl Room {
+    fn part(&self, program: u64) -> Part {
+        let at = self.programs.binary_search_by_key(&program, |(id, _)| *id).ok();
+        at.and_then(|at| self.programs.get(at)).map_or_else(Part::default, |(_, part)| *part)
+    }
+
+    fn part_mut(&mut self, program: u64) -> Option<&mut Part> {
+        let at = self.programs.binary_search_by_key(&program, |(id, _)| *id).ok()?;
+        self.programs.get_mut(at).map(|(_, part)| part)
+    }
+
     /// Bytes of other programs on their way back to the device, of this class or a more urgent one.
     pub(crate) fn coming_beside(&self, asker: u64, class: Class) -> u64 {
         let all = self.coming.range(class..).map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
-        let own = self.programs.get(&asker).and_then(|part| part.coming).filter(|(own, _)| *own >= class);
+        let own = self.part(asker).coming.filter(|(own, _)| *own >= class);
         all.saturating_sub(own.map_or(0, |(_, bytes)| bytes))
     }
 
     /// Bytes of other programs that leave the device.
     pub(crate) fn leaving_beside(&self, asker: u64) -> Leaving {
-        self.leaving.less(self.programs.get(&asker).map_or_else(Leaving::default, |part| part.leaving))
+        self.leaving.less(self.part(asker).leaving)
     }
 
     /// Bytes that other programs hold.
     pub(crate) fn present_beside(&self, asker: u64) -> u64 {
-        self.present.saturating_sub(self.programs.get(&asker).map_or(0, |part| part.present))
+        self.present.saturating_sub(self.part(asker).present)
     }
 
     /// A program is ordered to leave, with so many bytes.
@@ -125,8 +136,10 @@ impl Room {
         }
         self.set_coming(id, None);
         let leaving = Leaving { all: bytes, ..Leaving::default() };
-        self.programs.entry(id).or_default().leaving = leaving;
-        self.leaving = self.leaving.plus(leaving);
+        if let Some(part) = self.part_mut(id) {
+            part.leaving = leaving;
+            self.leaving = self.leaving.plus(leaving);
+        }
         if let Some(givers) = &mut self.givers {
             givers.retain(|giver| giver.id.0 != id);
         }
@@ -138,7 +151,8 @@ impl Room {
     }
 
     fn set_coming(&mut self, id: u64, coming: Option<(Class, u64)>) {
-        let before = std::mem::replace(&mut self.programs.entry(id).or_default().coming, coming);
+        let Some(part) = self.part_mut(id) else { return };
+        let before = std::mem::replace(&mut part.coming, coming);
         if let Some((class, bytes)) = before {
             let sum = self.coming.entry(class).or_default();
             *sum = sum.saturating_sub(bytes);
@@ -196,7 +210,7 @@ impl<M: Memory> Engine<M> {
         let mut room = Room {
             device: device.clone(),
             sums,
-            programs: HashMap::new(),
+            programs: Vec::with_capacity(self.ledger.len_on(device)),
             leaving: Leaving::default(),
             present: 0,
             coming: BTreeMap::new(),
@@ -215,7 +229,7 @@ impl<M: Memory> Engine<M> {
             let coming = self.coming_of(id, program, movable);
             room.leaving = room.leaving.plus(leaving);
             room.present = room.present.saturating_add(present);
-            room.programs.insert(id.0, Part { present, leaving, coming: None });
+            room.programs.push((id.0, Part { present, leaving, coming: None }));
             room.set_coming(id.0, coming);
             room.limits_store |= program.terms.memory.user_host.is_some();
             room.steps += STEPS_OF_HOLDER;

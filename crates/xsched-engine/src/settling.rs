@@ -84,7 +84,7 @@ impl<M: Memory> Engine<M> {
             done += self.ledger.len_on(device) * STEPS_OF_HOLDER;
         }
         // The scan for questions is as long as that.
-        if done > 0 && 2 * done > steps {
+        if done > 0 && 2 * done >= steps {
             return done;
         }
         let under_way = self.memory_work.take_pass(device);

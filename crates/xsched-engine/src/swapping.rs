@@ -145,7 +145,6 @@ impl<M: Memory> Engine<M> {
             done += 1;
             is_any_answered |= self.pass_question(&mut room, &mut pass, question);
         }
-        self.ledger.publish(device);
         if is_any_answered {
             self.act();
         }
@@ -170,6 +169,7 @@ impl<M: Memory> Engine<M> {
         }
         // The line on the holders of the memory looks at all of them.
         room.steps += self.ledger.len_on(&room.device) * STEPS_OF_HOLDER;
+        self.ledger.publish_one((id, want.slot), &room.sums);
         self.answer_want(room, id, &want, &verdict);
         self.wants.remove(question);
         self.stop_waiting(id);

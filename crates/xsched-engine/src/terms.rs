@@ -42,6 +42,9 @@ pub struct MemorySettings {
     pub capacity: Option<Amount>,
     /// Limit of all programs of each class, in the order of [`Class::ALL`].
     pub classes: [Option<Amount>; Class::ALL.len()],
+    /// Largest part of a reserve that programs of each class ask for which other users' programs leave to them, too, likewise, where
+    /// neither rule nor user have one.
+    pub reserves: [Option<Amount>; Class::ALL.len()],
     /// True if no program's memory may leave its device.
     pub stays: bool,
     /// Limit of the host memory for memory that is away from devices, of all programs.

@@ -4,7 +4,7 @@
 //! its part of that by the policy in force: equal parts under a policy without weights. A turn that was too long, since nobody looked in
 //! time, shortens the next one of the program, so that the parts are kept over the turns.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use xsched_policy::share::{self, Node};
 use xsched_proto::class::Class;
@@ -30,8 +30,8 @@ pub(crate) struct Turn {
 /// Parts of a device that programs of a class have in turns.
 #[derive(Debug, Default)]
 pub(crate) struct TurnParts {
-    /// Part of each program, by connection.
-    parts: HashMap<u64, f64>,
+    /// Part of each program, by connection, in their order.
+    parts: Vec<(u64, f64)>,
     /// Smallest part.
     least: f64,
 }
@@ -65,9 +65,10 @@ impl<M: Memory> Engine<M> {
     /// Turn of a program, which has had its memory on the device, before it leaves for another one of its class.
     pub(crate) fn turn_of(&self, room: &mut Room, giver: &Giver, asker: u64, want: &Want) -> Turn {
         let (turns, held) = (room.turns(self, giver.class, asker), giver.movable);
-        let full_ns = turns.parts.get(&giver.id.0).map_or_else(
+        let at = turns.parts.binary_search_by_key(&giver.id.0, |(id, _)| *id);
+        let full_ns = at.ok().and_then(|at| turns.parts.get(at)).map_or_else(
             || turn_ns(held, want.bytes),
-            |part| weighted_ns(held, want.bytes, *part, turns.least, turns.parts.len()),
+            |(_, part)| weighted_ns(held, want.bytes, *part, turns.least, turns.parts.len()),
         );
         Turn { full_ns, length_ns: full_ns - giver.turn_over_ns.min(full_ns / 2) }
     }
@@ -109,9 +110,12 @@ impl<M: Memory> Engine<M> {
         }
         let mut turns = TurnParts::default();
         for ((id, _), part) in parts {
-            *turns.parts.entry(id).or_default() += part;
+            match turns.parts.last_mut() {
+                Some((last, sum)) if *last == id => *sum += part,
+                _ => turns.parts.push((id, part)),
+            }
         }
-        turns.least = turns.parts.values().copied().fold(1.0, f64::min);
+        turns.least = turns.parts.iter().map(|(_, part)| *part).fold(1.0, f64::min);
         turns
     }
 

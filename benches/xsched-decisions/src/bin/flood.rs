@@ -20,12 +20,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{RecvFlags, SendFlags};
-use support::{Daemon, connect, hello, map, memfd, own_pidfd, seals, send_raw, try_connect};
+use support::{Daemon, connect, hello, map, memfd, own_pidfd, receive, seals, send_raw, try_connect};
 use xsched_proto::PROTOCOL_VERSION;
+use xsched_proto::account::MEMORY_SLOTS;
 use xsched_proto::bounded::TARGETS_MAX;
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::{GROUPS, QUEUES as SEGMENT_QUEUES, SEGMENT_BYTES, Segment, state};
-use xsched_proto::wire::{ClientMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, Target, encode};
+use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, Target, encode};
 use xsched_testkit::until;
 
 const NOBODY: u32 = 65_534;
@@ -33,6 +34,8 @@ const NOBODY: u32 = 65_534;
 const DAEMON_NICE: i32 = -10;
 /// Number of programs of a flood.
 const PROGRAMS: usize = 24;
+/// Memory of the devices of a flood, in bytes.
+const CAPACITY: u64 = 80 << 30;
 /// Number of queues that `ps` reports.
 const QUEUES: u16 = 1_024;
 /// Number of rounds of each flood, which alternate with its control.
@@ -41,7 +44,7 @@ const ROUNDS: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Name of a flood, and its function: given the socket, it prints a line once it is under way, and does not return.
 type Flood = (&'static str, fn(&Path));
-const FLOODS: [Flood; 16] = [
+const FLOODS: [Flood; 17] = [
     ("none", |_| wait()),
     ("groups", groups),
     ("jobs", jobs),
@@ -58,6 +61,7 @@ const FLOODS: [Flood; 16] = [
     ("claims", claims),
     ("names", names),
     ("messages", messages),
+    ("rooms", rooms),
 ];
 
 fn main() {
@@ -76,9 +80,10 @@ fn main() {
     let samples = args.first().map_or(1_000, |n| n.parse().expect("a number of samples"));
     for (name, _) in FLOODS.iter().filter(|(name, _)| args.len() < 2 || args[1..].iter().any(|a| a == name)) {
         let (mut under, mut control, mut most) = (Vec::new(), Vec::new(), 0);
+        let mut room = [Vec::new(), Vec::new()];
         for _ in 0..ROUNDS {
-            most = most.max(measure(name, samples / ROUNDS, false, &mut under));
-            measure(name, samples / ROUNDS, true, &mut control);
+            most = most.max(measure(name, samples / ROUNDS, false, &mut under, &mut room[0]));
+            measure(name, samples / ROUNDS, true, &mut control, &mut room[1]);
         }
         let at = |times: &mut Vec<u64>, q: f64| {
             times.sort_unstable();
@@ -94,6 +99,9 @@ fn main() {
             control.len(),
             p99 / c99
         );
+        let [under, control] = room.each_mut().map(|times| [0.5, 0.99, 1.0].map(|q| at(times, q)));
+        let times = |[p50, p99, worst]: [f64; 3]| format!("median {p50:.3} ms, P99 {p99:.3} ms, longest {worst:.3} ms");
+        println!("{name}: a question for room: {}; control {}", times(under), times(control));
     }
 }
 
@@ -135,14 +143,15 @@ fn decoy(says: &Path) {
     }
 }
 
-/// Adds the times of one round. Returns by how much the daemon's memory grew at most, in MiB.
-fn measure(name: &str, samples: usize, is_control: bool, times: &mut Vec<u64>) -> u64 {
+/// Adds the times of one round: from a wake-up to the closed gate, and from a question for room to its answer. Returns by how much the daemon's memory grew at most, in MiB.
+fn measure(name: &str, samples: usize, is_control: bool, times: &mut Vec<u64>, room: &mut Vec<u64>) -> u64 {
     let root = rustix::process::geteuid().is_root();
     let daemon = daemon();
     let (low, high) = (daemon.attach(100), daemon.attach(128));
     low.group_with(0, "sim:0", 0, Levels::ONE);
     high.group_with(0, "sim:0", 0, Levels::ONE);
     low.ready(0);
+    high.say(&ClientMsg::MemoryDevice { slot: 0, device: "sim:0".into(), capacity_bytes: CAPACITY });
     let before = resident_kib();
     let exe = daemon.folder.path().join("flood");
     std::fs::copy(std::env::current_exe().expect("a path"), &exe).expect("a copy");
@@ -174,6 +183,11 @@ fn measure(name: &str, samples: usize, is_control: bool, times: &mut Vec<u64>) -
             nap();
         }
         times.push(asked.elapsed().as_nanos() as u64);
+        let (number, asked) = (times.len() as u32, Instant::now());
+        high.say(&ClientMsg::MemoryAsk { slot: 0, number, bytes: 1 << 20, lacking: 0, returns: false, part: false });
+        let is_answer = |message| matches!(message, DaemonMsg::MemoryAnswer { number: n, .. } if n == number);
+        while !receive(&high.socket).is_some_and(|(message, _)| is_answer(message)) {}
+        room.push(asked.elapsed().as_nanos() as u64);
         high.idle(0);
         while !low.open(0) {
             nap();
@@ -507,6 +521,41 @@ fn messages(path: &Path) {
         for program in &programs {
             let hints = Hints { weight: Some(weight), ..Hints::default() };
             program.say(&ClientMsg::GroupHint { slot: 0, priority: Some(1), hints });
+        }
+    }
+}
+
+/// Programs that hold memory of 16 devices each, and ask for more than there is as often as they may. A quarter of them leaves and comes
+/// again all the time.
+fn rooms(path: &Path) {
+    let start = || {
+        let options = ProgramOptions { memory_swap: true, ..ProgramOptions::default() };
+        let program = Program::start(path, options)?;
+        for slot in 0..MEMORY_SLOTS as u16 {
+            let words = &program.segment.memory[usize::from(slot)];
+            words.take_anyway(1 << 30);
+            words.movable_bytes.store(1 << 30, SeqCst);
+            program.say(&ClientMsg::MemoryDevice { slot, device: format!("sim:{slot}"), capacity_bytes: CAPACITY });
+        }
+        Some(program)
+    };
+    let mut programs: Vec<Program> = (0..100).filter_map(|_| start()).collect();
+    println!("on");
+    for round in 0_usize.. {
+        for (n, program) in programs.iter().enumerate() {
+            for number in 0..16 {
+                let slot = ((n + number as usize) % MEMORY_SLOTS) as u16;
+                let (bytes, returns) = (4 << 30, number % 2 == 1);
+                program.say(&ClientMsg::MemoryAsk { slot, number: number + 1, bytes, lacking: bytes, returns, part: false });
+            }
+        }
+        let at = round % programs.len().max(1);
+        for place in (at..programs.len()).step_by(4) {
+            let segment: *const Segment = programs[place].segment;
+            let Some(next) = start() else { continue };
+            programs[place] = next;
+            // SAFETY: mapped by the program that is dropped, as long as this, and not used after.
+            unsafe { rustix::mm::munmap(segment.cast_mut().cast(), SEGMENT_BYTES).expect("own memory") };
         }
     }
 }

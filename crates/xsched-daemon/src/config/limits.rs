@@ -31,6 +31,7 @@ pub(super) struct Limits {
     mapped_mib: Option<Count>,
     memory: Option<Memory>,
     host_memory: Option<Memory>,
+    reserve: Option<Memory>,
     container_memory: Option<Memory>,
     pod_memory: Option<Memory>,
     #[serde(default)]
@@ -69,6 +70,8 @@ pub(super) struct UserLimits {
     memory: Option<Memory>,
     /// Memory of the host, for what is away from devices of all programs of the user.
     host_memory: Option<Memory>,
+    /// Largest reserve of a program of the user that other users' programs leave to it, too.
+    reserve: Option<Memory>,
     pub(super) weight: Option<Weight>,
 }
 
@@ -88,6 +91,7 @@ impl Limits {
             mapped_mib: self.mapped_mib,
             memory: self.memory,
             host_memory: self.host_memory,
+            reserve: self.reserve,
             weight: None,
         };
         (of_all, self.users, Enclosed { container: self.container_memory, pod: self.pod_memory })
@@ -110,6 +114,7 @@ impl UserLimits {
             mapped_mib: self.mapped_mib.or(those.mapped_mib),
             memory: self.memory.or(those.memory),
             host_memory: self.host_memory.or(those.host_memory),
+            reserve: self.reserve.or(those.reserve),
             weight: self.weight.or(those.weight),
         }
     }
@@ -174,6 +179,7 @@ impl Config {
         MemoryTerms {
             program: of_rule(|rule| rule.memory_limit),
             reserve: of_rule(|rule| rule.memory_reserve),
+            reserve_of_others: of_rule(|rule| rule.max_reserve).or(limits.reserve.map(|memory| memory.0)),
             idle_s: rule.and_then(|(_, rule)| rule.memory_idle_s).map(|idle| idle.0),
             user: limits.memory.map(|memory| memory.0),
             user_host: limits.host_memory.map(|memory| memory.0),

@@ -158,6 +158,8 @@ pub(crate) struct Rule {
     memory_total: Option<Memory>,
     /// Memory of each device that less urgent programs leave to the program.
     memory_reserve: Option<Memory>,
+    /// Largest reserve that the program may ask for at the cost of other users' programs.
+    max_reserve: Option<Memory>,
     /// Time without launches after which the memory of a program leaves, if it can.
     memory_idle_s: Option<IdleMemory>,
 }
@@ -179,6 +181,8 @@ struct ClassTable {
     weight: Option<Weight>,
     /// Memory of each device, of all programs of the class.
     memory: Option<Memory>,
+    /// Largest reserve that a program of the class may ask for at the cost of other users' programs.
+    reserve: Option<Memory>,
 }
 
 #[derive(Deserialize)]
@@ -501,6 +505,7 @@ impl Config {
             memory: MemorySettings {
                 capacity: self.memory.capacity.map(|memory| memory.0),
                 classes: Class::ALL.map(|class| Some(self.classes.get(&class)?.memory?.0)),
+                reserves: Class::ALL.map(|class| Some(self.classes.get(&class)?.reserve?.0)),
                 stays: self.memory.swap == Some(false),
                 host_limit: self.memory.host_limit.map(|memory| memory.0),
                 host_bytes: host_bytes(),

@@ -31,6 +31,13 @@ pub enum Pot {
     Device,
 }
 
+impl Pot {
+    /// Returns true for processes of one user.
+    pub(super) fn is_of_one_user(self) -> bool {
+        matches!(self, Pot::Program(_) | Pot::User(..))
+    }
+}
+
 /// Terms of a process on one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HolderTerms {

@@ -119,7 +119,7 @@ impl<W: Deref<Target = MemorySlot>> Site<W> {
         for id in self.holders.keys().copied().collect::<Vec<_>>() {
             self.settle_one(id, &mut sums);
         }
-        self.publish();
+        self.publish_by(&sums);
     }
 
     fn settle_one(&mut self, id: HolderId, sums: &mut Sums) {
@@ -143,11 +143,18 @@ impl<W: Deref<Target = MemorySlot>> Site<W> {
         }
     }
 
+    /// Stores the words of all processes, by sums of them.
+    fn publish_by(&mut self, sums: &Sums) {
+        for holder in self.holders.values_mut() {
+            holder.allow();
+            store_words(holder, sums);
+        }
+    }
+
     /// Stores the words of all processes.
     fn publish(&mut self) {
-        self.holders.values_mut().for_each(Holder::allow);
         let sums = self.sums();
-        self.holders.values().for_each(|holder| store_words(holder, &sums));
+        self.publish_by(&sums);
     }
 }
 

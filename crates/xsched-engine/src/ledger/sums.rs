@@ -224,11 +224,12 @@ impl Sums {
         holders: &BTreeMap<super::HolderId, Holder<W>>,
         is_known: bool,
     ) -> Sums {
-        let mut sums = Sums { reserves: Reserves::of(holders), ..Sums::default() };
+        let pots = HashMap::with_capacity(2 * holders.len());
+        let mut sums = Sums { pots, reserves: Reserves::of(holders), ..Sums::default() };
         for holder in holders.values() {
             sums.held.add(holder, is_known);
             for (pot, _) in &holder.terms.limits {
-                sums.pots.entry(*pot).or_default().add(holder, is_known);
+                sums.pots.entry(*pot).or_default().add(holder, is_known || pot.is_of_one_user());
             }
         }
         if !is_known {
