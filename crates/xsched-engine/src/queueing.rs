@@ -6,8 +6,8 @@ use crate::memory::Memory;
 use crate::program::Queue;
 use crate::state::Engine;
 use crate::tuning::QUEUES_MAX;
-use crate::user::has_place;
 use crate::user::User;
+use crate::user::has_place;
 use crate::{Error, all_taken, bound_met};
 
 impl<M: Memory> Engine<M> {

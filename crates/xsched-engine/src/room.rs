@@ -97,7 +97,9 @@ pub(crate) struct Room {
     turns: BTreeMap<Class, TurnParts>,
     /// Contents of the host store; none = not added up yet.
     store: Option<Store>,
-    /// Work that was done for the room and the questions, see [`STEPS_OF_HOLDER`].
+    /// Scans of all programs that were done for the room, in steps.
+    pub(crate) scans: usize,
+    /// Work on questions beside that, in steps.
     pub(crate) steps: usize,
 }
 
@@ -165,7 +167,7 @@ impl Room {
 
     /// Takes the programs whose memory can leave, to look through them. They are to be put back.
     pub(crate) fn take_givers<M: Memory>(&mut self, engine: &Engine<M>) -> Vec<Giver> {
-        let steps = &mut self.steps;
+        let steps = &mut self.scans;
         self.givers.take().unwrap_or_else(|| {
             let givers = engine.givers(&self.device);
             *steps += engine.memory().len_on(&self.device) * STEPS_OF_HOLDER;
@@ -186,7 +188,7 @@ impl Room {
 
     /// Parts of the device that programs of a class have in turns, with those of one that asks.
     pub(crate) fn turns<M: Memory>(&mut self, engine: &Engine<M>, class: Class, asker: u64) -> &TurnParts {
-        let (device, steps) = (&self.device, &mut self.steps);
+        let (device, steps) = (&self.device, &mut self.scans);
         self.turns.entry(class).or_insert_with(|| {
             *steps += engine.memory().len_on(device) * STEPS_OF_HOLDER;
             engine.turn_parts(device, class, asker)
@@ -195,7 +197,7 @@ impl Room {
 
     /// Contents of the host store, with what was ordered to leave for questions before.
     pub(crate) fn store<M: Memory>(&mut self, engine: &Engine<M>) -> &mut Store {
-        let steps = &mut self.steps;
+        let steps = &mut self.scans;
         self.store.get_or_insert_with(|| {
             *steps += engine.memory().len() * STEPS_OF_HOLDER;
             engine.store()
@@ -218,6 +220,7 @@ impl<M: Memory> Engine<M> {
             limits_store: self.settings.memory.host_limit.is_some(),
             turns: BTreeMap::new(),
             store: None,
+            scans: 0,
             steps: 0,
         };
         for (id, holder) in self.ledger.on(device) {
@@ -232,7 +235,7 @@ impl<M: Memory> Engine<M> {
             room.programs.push((id.0, Part { present, leaving, coming: None }));
             room.set_coming(id.0, coming);
             room.limits_store |= program.terms.memory.user_host.is_some();
-            room.steps += STEPS_OF_HOLDER;
+            room.scans += STEPS_OF_HOLDER;
         }
         room
     }

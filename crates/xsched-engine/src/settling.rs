@@ -90,7 +90,7 @@ impl<M: Memory> Engine<M> {
         let under_way = self.memory_work.take_pass(device);
         let pass = under_way.or_else(|| self.memory_work.take_questions(device).then(|| self.new_pass(device)));
         if let Some(pass) = pass {
-            let (left, more) = self.pass_questions(device, pass, steps.saturating_sub(done));
+            let (left, more) = self.pass_questions(device, pass);
             if let Some(left) = left {
                 self.memory_work.keep(device, left);
             }

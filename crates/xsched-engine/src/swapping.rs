@@ -20,8 +20,8 @@ use crate::room::{Giver, Room};
 use crate::state::Engine;
 use crate::store::Full;
 use crate::tuning::{
-    DEVICE_WANTS_MAX, LEAVE_NS, LEND_MIN_BYTES, LEND_PARTS, PROMISE_NS, STEPS_OF_HOLDER, STEPS_OF_QUESTION, USER_WANTS_TIMES, WANT_NS,
-    WANT_TOLD_NS, WANTS_MAX,
+    DEVICE_WANTS_MAX, LEAVE_NS, LEND_MIN_BYTES, LEND_PARTS, PROMISE_NS, QUESTIONS_STEPS, STEPS_OF_HOLDER,
+    STEPS_OF_QUESTION, USER_WANTS_TIMES, WANT_NS, WANT_TOLD_NS, WANTS_MAX,
 };
 use crate::turns::{idle_turn_ns, turn_ns};
 use crate::user::{User, has_place};
@@ -74,7 +74,8 @@ impl<M: Memory> Engine<M> {
             // One more is not looked at: with so many that wait, it would wait, too.
             let user = self.programs.get(&id).map_or_else(|| User::unknown(0), |program| program.user);
             let (of_user, all) = (self.wants.count_of_user(user), self.wants.count_on(&device));
-            let why = format!("{all} allocations wait for memory of {device} already, {of_user} of them of user {user}");
+            let why =
+                format!("{all} allocations wait for memory of {device} already, {of_user} of them of user {user}");
             let (slot, number) = (want.slot, want.number);
             self.send(id, DaemonMsg::MemoryAnswer { slot, number, granted: false, on_host: false, why: Some(why) });
             return Ok(());
@@ -135,11 +136,11 @@ impl<M: Memory> Engine<M> {
 
     /// Decides anew on questions about a device: the most urgent ones first, then the oldest, until the piece of work is long enough.
     /// Returns the pass if questions are left, and its work in steps.
-    pub(crate) fn pass_questions(&mut self, device: &Arc<str>, mut pass: Pass, steps: usize) -> (Option<Pass>, usize) {
+    pub(crate) fn pass_questions(&mut self, device: &Arc<str>, mut pass: Pass) -> (Option<Pass>, usize) {
         let mut room = self.room_on(device);
         let (mut is_any_answered, mut done) = (false, 0);
         // A piece gets further by one question at least.
-        while (done == 0 || room.steps < steps)
+        while (done == 0 || room.steps < QUESTIONS_STEPS)
             && let Some(question) = pass.left.pop_front()
         {
             done += 1;
@@ -148,7 +149,7 @@ impl<M: Memory> Engine<M> {
         if is_any_answered {
             self.act();
         }
-        ((!pass.left.is_empty()).then_some(pass), room.steps)
+        ((!pass.left.is_empty()).then_some(pass), room.scans + room.steps)
     }
 
     /// Decides on a question that waits. True: it is answered.

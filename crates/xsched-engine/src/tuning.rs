@@ -44,7 +44,9 @@ pub const STEPS_OF_HOLDER: usize = 8;
 pub(crate) const STEPS_OF_QUESTION: usize = 16;
 /// Work on memory that is done with the input that causes it, in steps: 64 processes and a few questions.
 pub(crate) const AT_ONCE_STEPS: usize = 1_024;
-/// Work on memory in one piece, in steps, but for the scan of one device that begins it.
+/// Work on questions about a device in one piece, in steps, besides the scans that begin it.
+pub const QUESTIONS_STEPS: usize = 4_096;
+/// Work on memory in one piece, in steps: a device that is begun within it is worked on to the end of its own piece.
 pub const PIECE_STEPS: usize = 8_192;
 /// Part of a table of all users that is kept for those that have little in it.
 pub(crate) const KEPT_PART: usize = 4;

@@ -79,7 +79,8 @@ impl<M: Memory> Engine<M> {
         for giver in room.givers_of(givers) {
             let turn = self.turn_of(room, &giver, asker, want);
             let now_ns = self.now_ns;
-            let Some(program) = self.programs.get_mut(&giver.id.0).filter(|program| Some(program.class()) == class) else {
+            let Some(program) = self.programs.get_mut(&giver.id.0).filter(|program| Some(program.class()) == class)
+            else {
                 continue;
             };
             // Without another one that waits, a turn goes on.

@@ -26,7 +26,9 @@ use xsched_proto::account::MEMORY_SLOTS;
 use xsched_proto::bounded::TARGETS_MAX;
 use xsched_proto::hint::Hints;
 use xsched_proto::segment::{GROUPS, QUEUES as SEGMENT_QUEUES, SEGMENT_BYTES, Segment, state};
-use xsched_proto::wire::{ClientMsg, DaemonMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, Target, encode};
+use xsched_proto::wire::{
+    ClientMsg, DaemonMsg, Levels, MAX_PACKET, Platform, ProgramOptions, Request, Sharing, Target, encode,
+};
 use xsched_testkit::until;
 
 const NOBODY: u32 = 65_534;
@@ -546,7 +548,14 @@ fn rooms(path: &Path) {
             for number in 0..16 {
                 let slot = ((n + number as usize) % MEMORY_SLOTS) as u16;
                 let (bytes, returns) = (4 << 30, number % 2 == 1);
-                program.say(&ClientMsg::MemoryAsk { slot, number: number + 1, bytes, lacking: bytes, returns, part: false });
+                program.say(&ClientMsg::MemoryAsk {
+                    slot,
+                    number: number + 1,
+                    bytes,
+                    lacking: bytes,
+                    returns,
+                    part: false,
+                });
             }
         }
         let at = round % programs.len().max(1);

@@ -367,6 +367,7 @@ impl Config {
                 guarantee_percent: table.guarantee_percent.or(known.guarantee_percent),
                 weight: table.weight.or(known.weight),
                 memory: table.memory.or(known.memory),
+                reserve: table.reserve.or(known.reserve),
             };
         }
         for (name, table) in file.namespaces {

@@ -4,7 +4,7 @@ mod hostile;
 mod memory;
 mod properties;
 mod recordings;
+mod rooms;
 mod scheduling;
 mod support;
-mod rooms;
 mod swapping;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Client, OWN, World, settings, terms};
 use xsched_engine::tuning::{
-    DEVICE_HOLDERS_MAX, DEVICE_WANTS_MAX, HOLDERS_MAX, PIECE_STEPS, STEPS_OF_HOLDER, WANTS_MAX,
+    DEVICE_HOLDERS_MAX, DEVICE_WANTS_MAX, HOLDERS_MAX, PIECE_STEPS, QUESTIONS_STEPS, STEPS_OF_HOLDER, WANTS_MAX,
 };
 use xsched_engine::{Bounds, Ceilings, Effect, Input, MemorySettings, Message, Rank, Terms, User};
 use xsched_proto::account::Amount;
@@ -200,7 +200,7 @@ fn a_pass_over_many_questions_is_cut_into_pieces_and_goes_on_in_order() {
     let (urgent, others): (Vec<u32>, Vec<u32>) = (1..=300).partition(|number| number % 2 == 1);
     assert_eq!(asked, [urgent, others].concat(), "the most urgent ones first, then the oldest, each once");
     assert!(answered.iter().all(|(.., granted)| *granted));
-    assert!(w.engine.longest_memory_piece() <= PIECE_STEPS + 4 * 302 * STEPS_OF_HOLDER);
+    assert!(w.engine.longest_memory_piece() <= PIECE_STEPS + QUESTIONS_STEPS + 4 * 302 * STEPS_OF_HOLDER);
 }
 
 /// Users by turns that reach every bound on a device: processes with limits and reserves, each with memory that can leave, and questions.
@@ -240,13 +240,15 @@ fn a_piece_of_work_on_memory_has_a_bound_with_every_bound_reached() {
     let all = every_bound(&mut w, 300);
     assert!(w.engine.inventory().questions > 100, "{}", w.engine.inventory().questions);
     // One scan of each kind begins a piece: of terms, of the room, of givers, of turns, of the store.
-    let most = PIECE_STEPS + 6 * DEVICE_HOLDERS_MAX * STEPS_OF_HOLDER;
+    let most = PIECE_STEPS + QUESTIONS_STEPS + 7 * DEVICE_HOLDERS_MAX * STEPS_OF_HOLDER;
     w.now_ns += 250_000_000;
     w.input(Input::MemoryTime);
     assert!(w.pieces > 0);
     w.effects.clear();
     w.engine.handle(w.now_ns, Input::MemoryTime);
-    all.iter().take(100).for_each(|client| w.engine.handle(w.now_ns, Input::Left { program: client.id, by_itself: true }));
+    all.iter()
+        .take(100)
+        .for_each(|client| w.engine.handle(w.now_ns, Input::Left { program: client.id, by_itself: true }));
     assert!(w.engine.has_memory_work(), "departures lead to one work for all of them");
     w.input(Input::Decide);
     assert!(!w.engine.has_memory_work());
