@@ -671,3 +671,106 @@ fn programs_of_others_are_not_named_and_a_question_for_no_device_breaks_the_prot
         assert!(matches!(w.effects[..], [Effect::Drop(id, _)] if id == own.id), "{:?}", w.effects);
     }
 }
+
+/// A device on which each class may hold nine tenths.
+fn shared_in_parts() -> World {
+    let memory = MemorySettings { classes: [Some(Amount::PerMille(900)); 5], ..MemorySettings::default() };
+    World::with(xsched_engine::Settings { memory, ..settings("hpf") })
+}
+
+/// A program of a user that says a size of the device.
+fn says(w: &mut World, uid: u32, capacity_bytes: u64, reserve: Option<Amount>) -> Client {
+    let client = w.attach_as(|arrival| {
+        arrival.user = User::unknown(uid);
+        arrival.wishes.priority = Some(Class::High.nominal());
+        arrival.wishes.memory_reserve = reserve;
+    });
+    w.say(&client, Message::MemoryDevice { slot: 0, device: DEVICE.into(), capacity_bytes });
+    w.effects.clear();
+    client
+}
+
+#[test]
+fn a_word_on_the_size_of_a_device_decides_nothing_for_other_users() {
+    for lie in [1 << 20, 1 << 63, u64::MAX] {
+        let mut w = shared_in_parts();
+        let liar = says(&mut w, 4_000, lie, None);
+        liar.segment.account(0).take_anyway(lie / 2);
+        liar.segment.account(0).away_bytes.store(lie / 2, SeqCst);
+        w.input(Input::MemoryTime);
+        let _ = allocate(&mut w, &liar, lie / 4);
+        let (one, other) = (says(&mut w, 4_001, CAPACITY, None), says(&mut w, 4_002, CAPACITY, None));
+        assert_eq!(allocate(&mut w, &one, GIB), Ok(()), "beside {lie}");
+        assert_eq!(allocate(&mut w, &one, 49 * GIB), Ok(()));
+        // Users that say the same share the device.
+        let why = allocate(&mut w, &other, 30 * GIB).expect_err("72 GiB for all");
+        assert!(why.starts_with("the limit of class high is 72 GiB, and 50 GiB are in use"), "{why}");
+        assert_eq!(allocate(&mut w, &other, 22 * GIB), Ok(()));
+    }
+}
+
+#[test]
+fn the_size_that_a_driver_tells_counts_for_all() {
+    let mut w = shared_in_parts();
+    let (liar, one) = (says(&mut w, 4_000, 1 << 63, None), says(&mut w, 4_001, CAPACITY, None));
+    let state = xsched_proto::device::DeviceState { memory_total_bytes: Some(40 * GIB), ..Default::default() };
+    w.input(Input::Device(DEVICE.into(), Some(Box::new(state))));
+    let told = |w: &World, client: &Client| w.engine.memory_of(client.id)[0].capacity_bytes;
+    assert_eq!((told(&w, &liar), told(&w, &one)), (40 * GIB, 40 * GIB));
+    let why = allocate(&mut w, &one, 37 * GIB).expect_err("nine tenths of 40 GiB");
+    assert!(why.starts_with("the limit of class high is 36 GiB, and "), "{why}");
+    assert_eq!(allocate(&mut w, &one, 30 * GIB), Ok(()));
+    // A false report takes no more from others than contexts may have without a question.
+    liar.segment.account(0).take_anyway(1 << 62);
+    w.input(Input::MemoryTime);
+    assert_eq!(allocate(&mut w, &one, 4 * GIB), Ok(()));
+    let later = says(&mut w, 4_002, 1 << 63, None);
+    assert_eq!(told(&w, &later), 40 * GIB, "it is known from before");
+}
+
+#[test]
+fn a_reserve_holds_against_other_users_only_as_far_as_an_operator_allows() {
+    let kept = |client: &Client| client.segment.account(0).keep_free_bytes.load(SeqCst) / GIB;
+    let low = |w: &mut World, uid| {
+        let client = w.attach_as(|arrival| {
+            arrival.user = User::unknown(uid);
+            arrival.wishes.priority = Some(Class::Low.nominal());
+        });
+        memory(w, &client);
+        client
+    };
+    let all = Some(Amount::PerMille(1_000));
+    // Key of the user or rule, of the class, and what others leave then.
+    let gib = |n| Some(Amount::Bytes(n * GIB));
+    for (own, class, of_others) in [(None, None, 0), (gib(10), None, 10), (gib(10), gib(3), 10), (None, gib(3), 3)] {
+        let mut reserves = [None; 5];
+        reserves[2] = class;
+        let memory = MemorySettings { reserves, ..MemorySettings::default() };
+        let mut w = World::with(xsched_engine::Settings { memory, ..settings("hpf") });
+        let urgent = w.attach_as(|arrival| {
+            arrival.user = User::unknown(4_000);
+            arrival.wishes.priority = Some(Class::High.nominal());
+            arrival.wishes.memory_reserve = gib(30);
+            arrival.terms.memory.reserve_of_others = own;
+        });
+        w.say(&urgent, Message::MemoryDevice { slot: 0, device: DEVICE.into(), capacity_bytes: CAPACITY });
+        let (same, other) = (low(&mut w, 4_000), low(&mut w, 4_001));
+        assert_eq!((kept(&same), kept(&other)), (30, of_others), "{own:?} {class:?}");
+        assert_eq!(allocate(&mut w, &urgent, 8 * GIB), Ok(()));
+        w.input(Input::MemoryTime);
+        assert_eq!((kept(&same), kept(&other)), (22, of_others.saturating_sub(8)), "it has taken some of it");
+    }
+    // A part of a device whose size only the program says is nothing to others, and a rule's own reserve holds for all.
+    let mut w = World::new();
+    let other = low(&mut w, 4_001);
+    let urgent = says(&mut w, 4_000, CAPACITY, all);
+    assert_eq!(kept(&other), 0);
+    w.leave(&urgent);
+    let urgent = w.attach_as(|arrival| {
+        arrival.user = User::unknown(4_000);
+        arrival.wishes.priority = Some(Class::High.nominal());
+        arrival.terms.memory.reserve = gib(6);
+    });
+    w.say(&urgent, Message::MemoryDevice { slot: 0, device: DEVICE.into(), capacity_bytes: CAPACITY });
+    assert_eq!(kept(&other), 6);
+}
