@@ -47,10 +47,12 @@ pub struct LaunchSum {
     pub at: usize,
     /// The group of each queue.
     pub of_queues: Vec<u8>,
+    /// Number of places of queues and of counters, taken once: none = not yet.
+    pub lengths: Option<(usize, usize)>,
 }
 
 impl Default for LaunchSum {
     fn default() -> LaunchSum {
-        LaunchSum { launches: [0; GROUPS], began_us: 0, at: 0, of_queues: Vec::new() }
+        LaunchSum { launches: [0; GROUPS], began_us: 0, at: 0, of_queues: Vec::new(), lengths: None }
     }
 }

@@ -34,7 +34,7 @@ impl<M: Memory> Engine<M> {
         for group_id in &program.groups {
             let Some(group) = self.groups.get(group_id) else { continue };
             let slot = usize::from(group.slot);
-            self.gatekeeper.end_look(now_us, began_us, *group_id, || sum.launches[slot]);
+            self.gatekeeper.end_look(now_us, began_us, *group_id, || sum.launches.get(slot).copied().unwrap_or(0));
         }
         self.act();
     }

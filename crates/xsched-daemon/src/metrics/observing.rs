@@ -188,7 +188,7 @@ impl Server {
         let launches = (!rows.is_empty()).then(|| program.memory.0.group_launches());
         for row in &mut rows {
             if let (Launched::Count(_, slots), Some(launches)) = (&row.launched, &launches) {
-                row.launched = Launched::Known(Launched::sum(launches, slots));
+                row.launched = Launched::Known(launches.of(slots));
             }
             (row.gone, row.weight, row.memory_bytes, row.held) = (true, 0, None, None);
             row.ways.clear();

@@ -104,13 +104,8 @@ impl Launched {
     pub(crate) fn count(&self) -> u64 {
         match self {
             Launched::Known(count) => *count,
-            Launched::Count(segment, slots) => Launched::sum(&segment.group_launches(), slots),
+            Launched::Count(segment, slots) => segment.group_launches().of(slots),
         }
-    }
-
-    /// Launches of the groups in some slots.
-    pub(crate) fn sum(launches: &[u64], slots: &[u16]) -> u64 {
-        slots.iter().filter_map(|slot| launches.get(usize::from(*slot))).fold(0, |sum, n| sum.wrapping_add(*n))
     }
 }
 

@@ -3,7 +3,6 @@
 pub(crate) mod process;
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::Ordering::Acquire;
 
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -66,19 +65,15 @@ impl Server {
         let programs: BTreeSet<u64> = question.groups.iter().map(|g| g.program.0).collect();
         let mut streams: HashMap<GroupId, host::Stream> = HashMap::new();
         for program in programs.iter().filter_map(|id| self.engine.programs().get(id)) {
-            let segment = &program.memory.0;
-            let launches = segment.queue_launches();
+            let launches = program.memory.0.queue_launches();
             let groups = self.engine.groups_of(program).map(|(id, group)| (group.slot, (id, group.steps)));
             let groups: HashMap<u16, (GroupId, i32)> = groups.collect();
             for (slot, queue) in &program.queues {
                 let Some((group, priority)) = groups.get(&queue.group).copied() else { continue };
-                // The queue is being destroyed, and its launches may have been read as none.
-                if segment.get().queues[usize::from(*slot)].group.load(Acquire) == 0 {
-                    continue;
-                }
+                let Some(read) = launches.of_living(*slot) else { continue };
                 let stream = streams.entry(group).or_insert(host::Stream { id: queue.id, priority, launches: 0 });
                 stream.id = stream.id.min(queue.id);
-                stream.launches += queue.launches(launches[usize::from(*slot)].all);
+                stream.launches = stream.launches.wrapping_add(queue.launches(read.all));
             }
         }
         streams

@@ -80,6 +80,14 @@ impl Host {
     }
 }
 
+#[cfg(test)]
+impl Host {
+    /// Scheduler that a test plays at the other end of the socket.
+    pub(crate) fn at(socket: OwnedFd, per_stream: bool) -> Host {
+        Host { library: "played".into(), child: None, socket, per_stream, open: 0, asked_ns: 0 }
+    }
+}
+
 impl Drop for Host {
     fn drop(&mut self) {
         let Some(mut child) = self.child.take() else { return };

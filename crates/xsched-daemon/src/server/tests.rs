@@ -1,6 +1,7 @@
 mod journal;
 mod outcomes;
 mod pieces;
+mod scheduler;
 mod trust;
 
 use std::os::fd::AsFd;

@@ -94,7 +94,7 @@ impl Replay {
             pool: None,
             state: None,
         };
-        let slot = &segment.get().groups[0];
+        let slot = &segment.words().groups[0];
         slot.inherited_priority.store(i32::MIN, std::sync::atomic::Ordering::SeqCst);
         slot.gate.attach();
         self.programs.push((id, segment));
@@ -105,7 +105,7 @@ impl Replay {
 
     fn play(&mut self, entry: &Entry) {
         for (words, (_, segment)) in entry.words.iter().zip(&self.programs) {
-            words.store(&segment.get().groups[0], OFFSET_NS);
+            words.store(&segment.words().groups[0], OFFSET_NS);
         }
         let id = |at: usize| self.programs[at].0;
         let input = match &entry.event {
@@ -133,7 +133,7 @@ fn the_daemon_decides_as_the_simulated_one() {
         let mut before: Vec<Gate> = Vec::new();
         for (at, entry) in journal.iter().enumerate() {
             replay.play(entry);
-            let gates = replay.programs.iter().map(|(_, segment)| Gate::of(&segment.get().groups[0]));
+            let gates = replay.programs.iter().map(|(_, segment)| Gate::of(&segment.words().groups[0]));
             let gates: Vec<Gate> = gates.collect();
             // A program that is gone sees no gate.
             let is_there = |n: &usize| !journal[..=at].iter().any(|entry| entry.event == Event::Left(*n));

@@ -99,7 +99,7 @@ impl Seen {
         if !self.queues.is_empty() {
             let launches = self.segment.queue_launches();
             for queue in &self.queues {
-                queues.entry(queue.group).or_default().push((queue.id, of_queue(&launches, queue.slot)));
+                queues.entry(queue.group).or_default().push((queue.id, launches.of(queue.slot)));
             }
         }
         let place = &self.peer.place;
@@ -228,11 +228,6 @@ pub(super) fn queue_id(id: u64) -> String {
 
 fn group_id(id: GroupId) -> String {
     format!("g{}", id.0)
-}
-
-/// Launches on a queue: none, if the program has not reported that the queue's slot is used.
-pub(super) fn of_queue(launches: &[Launches], slot: u16) -> Launches {
-    launches.get(usize::from(slot)).copied().unwrap_or(Launches { all: 0, system: 0 })
 }
 
 fn waits(words: &GroupWords, started_ns: u64) -> Waits {

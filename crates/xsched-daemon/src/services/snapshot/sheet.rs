@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use xsched_proto::wire::{self, DaemonInfo, DaemonMsg, ProgramInfo, QueueInfo};
 
-use super::seen::{Seen, SeenGroup, of_queue, queue_id};
+use super::seen::{Seen, SeenGroup, queue_id};
 use crate::Error;
 use crate::devices::Device;
 use crate::history::ended::EndedProgram;
@@ -137,7 +137,7 @@ fn messages(seen: &Seen, mut info: ProgramInfo) -> Vec<(u16, DaemonMsg)> {
     let launches = seen.segment.queue_launches();
     for queues in seen.queues.chunk_by(|one, other| part(one.slot) == part(other.slot)) {
         let told = queues.iter().filter_map(|queue| {
-            let launches = of_queue(&launches, queue.slot).all;
+            let launches = launches.of(queue.slot).all;
             Some((seen.group_at(queue.group)?, QueueInfo { id: queue_id(queue.id), launches }))
         });
         all.push((1 + part(queues[0].slot), DaemonMsg::MoreQueues(told.collect())));

@@ -1,86 +1,26 @@
-//! Memory shared with clients: their segments, and the heartbeat page.
+//! Segment of a client, and the readings of it.
 
-use std::ffi::c_void;
 use std::mem::offset_of;
-use std::ops::{Deref, Range};
-use std::os::fd::{AsFd, OwnedFd};
-use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
-use xsched_engine::{LaunchSum, Memory};
+use rustix::fs::SealFlags;
+use xsched_engine::LaunchSum;
 use xsched_proto::account::{MEMORY_SLOTS, MemorySlot};
 use xsched_proto::histogram::Histogram;
 use xsched_proto::segment::{
-    COUNTERS, Counter, CounterSlot, GROUPS, GroupSlot, Heartbeat, MAGIC, QUEUES, QueueSlot, SEGMENT_BYTES, Segment,
+    COUNTERS, Counter, CounterSlot, GROUPS, GroupSlot, MAGIC, QUEUES, QueueSlot, SEGMENT_BYTES, Segment,
 };
 
+use super::launches::{GroupLaunches, Launches, QueueLaunches};
+use super::mapping::{FileId, Mapping, discard, file_id};
 use crate::Error;
 use crate::tuning::LOOKED_AT_QUEUES;
 
-/// File mapped shared, as a `T` that consists of atomics.
-struct Mapping<T> {
-    at: NonNull<T>,
-}
-
-impl<T> Mapping<T> {
-    /// Maps the first `size_of::<T>()` bytes of `file`.
-    ///
-    /// # Safety
-    /// The file is at least that long and can never shrink; `T` is made of atomics for which any bits are valid.
-    unsafe fn new(file: impl AsFd) -> rustix::io::Result<Mapping<T>> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let at = unsafe { rustix::mm::mmap(ptr::null_mut(), size_of::<T>(), protection, MapFlags::SHARED, file, 0)? };
-        Ok(Mapping { at: NonNull::new(at.cast()).ok_or(rustix::io::Errno::NOMEM)? })
-    }
-
-    fn get(&self) -> &T {
-        // SAFETY: mapped until drop, page aligned, and valid for any content as the constructor demands. Other
-        // processes change it meanwhile, which atomics allow.
-        unsafe { self.at.as_ref() }
-    }
-}
-
-// SAFETY: it is memory of no thread's own, mapped until it is dropped, on whichever thread; what is in it is `T`, which is shared.
-unsafe impl<T: Sync> Send for Mapping<T> {}
-// SAFETY: all that can be had of it is `&T`.
-unsafe impl<T: Sync> Sync for Mapping<T> {}
-
-impl<T> Drop for Mapping<T> {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `new`; `get` lends it no longer than `self` lives.
-        let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast::<c_void>(), size_of::<T>()) };
-    }
-}
-
-/// Numbers of launches on a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Launches {
-    pub(crate) all: u64,
-    /// Number of these launches that belong to the system domain.
-    pub(crate) system: u64,
-}
-
-/// Identity of a file: file system and inode.
-pub(crate) type FileId = (u64, u64);
-
-/// Identity of the file behind a descriptor.
-pub(crate) fn file_id(file: impl AsFd) -> rustix::io::Result<FileId> {
-    rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino))
-}
-
-/// Releases the memory of a segment, whichever processes have it open.
-pub(crate) fn discard(file: impl AsFd) {
-    use rustix::fs::{FallocateFlags, fallocate};
-    // If the kernel refuses, the memory is released with the file's last descriptor.
-    let _ = fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, SEGMENT_BYTES as u64);
-}
-
-/// Segment of a client. Everything in it is untrusted.
+/// Segment of a client. Everything in it is untrusted: a word has any value, and another one at the next reading. So no reading hands out a
+/// part of the segment by a number that the client or its messages give: each finds one word, or a list of launches that is asked by slot.
 ///
 /// The daemon reads few words of it through a mapping: the header, and the words of groups and of the first queues that the client has
 /// announced ([`LOOKED_AT_QUEUES`]). Reading a page there that the client never used makes it memory of the daemon. All other counters are
@@ -128,8 +68,34 @@ impl ClientSegment {
         Ok(segment)
     }
 
-    pub(crate) fn get(&self) -> &Segment {
+    fn get(&self) -> &Segment {
         self.mapping.get()
+    }
+
+    /// Words as the client has them, for a test that plays one.
+    #[cfg(test)]
+    pub(crate) fn words(&self) -> &Segment {
+        self.get()
+    }
+
+    /// Words of the group in a slot. One that does not exist counts as another one of the client's.
+    pub(super) fn group(&self, slot: usize) -> &GroupSlot {
+        &self.get().groups[slot % GROUPS]
+    }
+
+    /// Times that the threads of the group in a slot have waited at the gate.
+    pub(super) fn waits(&self, slot: usize) -> &Histogram {
+        &self.get().waits[slot % GROUPS]
+    }
+
+    /// Words on memory in a slot.
+    pub(super) fn account(&self, slot: usize) -> &MemorySlot {
+        &self.get().memory[slot % MEMORY_SLOTS]
+    }
+
+    /// Queues that are checked for commands that the device executes.
+    pub(super) fn looked_at(&self) -> impl Iterator<Item = &QueueSlot> {
+        self.get().queues.iter().take(self.used().0.min(LOOKED_AT_QUEUES))
     }
 
     /// Descriptor of the segment's file, and the file's identity.
@@ -187,37 +153,36 @@ impl ClientSegment {
         });
     }
 
-    /// Launches of each queue up to the last one in use, by living and ended threads.
-    pub(crate) fn queue_launches(&self) -> Vec<Launches> {
+    /// Launches of each queue, by living and ended threads.
+    pub(crate) fn queue_launches(&self) -> QueueLaunches {
         let (queues, counters) = self.used();
-        let mut sums = vec![Launches { all: 0, system: 0 }; queues];
-        let mut add = |queue: usize, launches: Launches| {
-            if let Some(sum) = sums.get_mut(queue) {
-                sum.all = sum.all.wrapping_add(launches.all);
-                sum.system = sum.system.wrapping_add(launches.system);
-            }
-        };
-        self.read_queues(0..queues, |queue, _, launches| add(queue, launches));
-        self.read_counters(0..counters, add);
+        let mut sums = QueueLaunches::of_places(queues);
+        // Counters first: those of a queue that is there afterwards were its own.
+        self.read_counters(0..counters, |queue, launches| sums.add(queue, launches));
+        self.read_queues(0..queues, |queue, group, launches| {
+            sums.add(queue, launches);
+            sums.note(queue, group.is_some());
+        });
         sums
     }
 
     /// Sums the launches of each group, including queues that are gone.
-    pub(crate) fn group_launches(&self) -> [u64; GROUPS] {
+    pub(crate) fn group_launches(&self) -> GroupLaunches {
         let mut sum = LaunchSum::default();
         while !self.add_launches(&mut sum, usize::MAX) {}
-        sum.launches
+        GroupLaunches::new(&sum)
     }
 
     /// Continues a sum with at most `places` queues and counters. Returns true if the sum is complete.
     pub(crate) fn add_launches(&self, sum: &mut LaunchSum, places: usize) -> bool {
-        let LaunchSum { launches: sums, at: begin, of_queues, .. } = sum;
-        if *begin == 0 {
-            for (launches, group) in sums.iter_mut().zip(&self.get().groups) {
-                *launches = group.launches_retired.load(Relaxed);
+        let LaunchSum { launches: sums, at: begin, of_queues, lengths, .. } = sum;
+        // Taken once: with other lengths the places of a later piece would be others.
+        let (queues, counters) = *lengths.get_or_insert_with(|| {
+            for (slot, launches) in sums.iter_mut().enumerate() {
+                *launches = self.group(slot).launches_retired.load(Relaxed);
             }
-        }
-        let (queues, counters) = self.used();
+            self.used()
+        });
         let end = begin.saturating_add(places);
         let mut add = |group: Option<usize>, launches: Launches| {
             if let Some(of_group) = group.and_then(|group| sums.get_mut(group)) {
@@ -261,135 +226,10 @@ fn launches_at(place: &[u8], at: usize) -> Launches {
     Launches { all, system: count(offset_of!(Counter, system)) }
 }
 
-/// Segment of a program, as the engine uses it.
-#[derive(Clone)]
-pub(crate) struct Shared(pub(crate) Arc<ClientSegment>);
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Shared")
-    }
-}
-
-impl Memory for Shared {
-    type Words = GroupWords;
-    type Account = Account;
-    type Heartbeat = HeartbeatPage;
-
-    fn group(&self, slot: u16) -> GroupWords {
-        GroupWords { segment: self.0.clone(), slot: slot.into() }
-    }
-
-    fn account(&self, slot: u16) -> Account {
-        Account { segment: self.0.clone(), slot: usize::from(slot) % MEMORY_SLOTS }
-    }
-
-    fn announce(&self, slot: u16) {
-        self.0.announce(slot);
-    }
-
-    fn add_launches(&self, sum: &mut LaunchSum, places: usize) -> bool {
-        self.0.add_launches(sum, places)
-    }
-}
-
-/// Words on memory of one device in a client's segment.
-pub(crate) struct Account {
-    segment: Arc<ClientSegment>,
-    slot: usize,
-}
-
-impl Deref for Account {
-    type Target = MemorySlot;
-
-    fn deref(&self) -> &MemorySlot {
-        &self.segment.get().memory[self.slot]
-    }
-}
-
-/// Words of one group in its client's segment.
-#[derive(Clone)]
-pub(crate) struct GroupWords {
-    segment: Arc<ClientSegment>,
-    slot: usize,
-}
-
-impl GroupWords {
-    /// Times that the group's threads have waited at the gate.
-    pub(crate) fn waits(&self) -> &Histogram {
-        &self.segment.get().waits[self.slot]
-    }
-
-    /// Queues that are checked for commands of the group that the device executes.
-    fn looked_at(&self) -> impl Iterator<Item = &QueueSlot> {
-        let segment = &self.segment;
-        segment.get().queues[..segment.used().0.min(LOOKED_AT_QUEUES)].iter()
-    }
-}
-
-impl xsched_engine::GroupWords for GroupWords {
-    fn completed(&self, completed: &mut Vec<u32>) {
-        completed.clear();
-        completed.extend(self.looked_at().map(|queue| queue.completed_word.load(Relaxed)));
-    }
-
-    // Returns false where gates may hold commands that no word announces.
-    fn is_executing(&self, completed: &[u32]) -> bool {
-        let slot = self.slot as u32 + 1;
-        let known = self.untold_gates.load(Relaxed) == 0;
-        let mut queues = self.looked_at().zip(completed).filter(|(queue, _)| queue.group.load(Relaxed) == slot);
-        known && self.held_inside.load(Relaxed) == 0 && queues.any(|(queue, completed)| queue.is_executing(*completed))
-    }
-}
-
-impl std::fmt::Debug for GroupWords {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "words of group slot {}", self.slot)
-    }
-}
-
-impl Deref for GroupWords {
-    type Target = GroupSlot;
-
-    fn deref(&self) -> &GroupSlot {
-        &self.segment.get().groups[self.slot]
-    }
-}
-
-/// Page by which clients see that the daemon lives.
-pub(crate) struct HeartbeatPage {
-    file: OwnedFd,
-    page: Mapping<Heartbeat>,
-}
-
-impl HeartbeatPage {
-    pub(crate) fn new() -> rustix::io::Result<HeartbeatPage> {
-        let file = rustix::fs::memfd_create("xsched-heartbeat", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&file, 4096)?;
-        // SAFETY: long enough, and the file is not shared before it is sealed; a heartbeat is atomics.
-        let page: Mapping<Heartbeat> = unsafe { Mapping::new(&file)? };
-        page.get().clock_offset_ns.store(xsched_proto::clock::offset_ns(), Release);
-        // Clients get the page read-only: otherwise a client could keep others waiting for a dead daemon.
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&file, seals)?;
-        Ok(HeartbeatPage { file, page })
-    }
-
-    pub(crate) fn file(&self) -> &OwnedFd {
-        &self.file
-    }
-}
-
-impl Deref for HeartbeatPage {
-    type Target = Heartbeat;
-
-    fn deref(&self) -> &Heartbeat {
-        self.page.get()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use rustix::fs::MemfdFlags;
+
     use super::*;
 
     #[test]
@@ -406,11 +246,12 @@ mod tests {
         segment.get().groups[0].launches_retired.store(7, Relaxed);
         let bytes = || rustix::fs::fstat(&other).unwrap().st_blocks * 512;
         let before = bytes();
-        assert_eq!(segment.queue_launches().len(), 0, "no queue is announced");
+        assert_eq!(segment.queue_launches().places(), 0, "no queue is announced");
         segment.announce(u16::try_from(QUEUES - 1).unwrap());
-        assert_eq!(segment.queue_launches().len(), QUEUES);
+        assert_eq!(segment.queue_launches().places(), QUEUES);
         let sums = segment.group_launches();
-        assert_eq!((sums[0], sums[1..].iter().sum::<u64>()), (7, 0));
+        let others: Vec<u16> = (1..GROUPS as u16).collect();
+        assert_eq!((sums.of(&[0]), sums.of(&others)), (7, 0));
         // The words of all groups were read; they lie in four pages.
         assert!(bytes() <= before + 4 * 4096, "{before} bytes before, {} now", bytes());
     }
@@ -435,13 +276,13 @@ mod tests {
         }
         words.groups[1].launches_retired.store(1_000_000, Relaxed);
         let whole = segment.group_launches();
-        assert_eq!(whole.iter().sum::<u64>(), 1_000_000 + (0..700).sum::<u64>() + 7 * (0..1_300).sum::<u64>());
+        assert_eq!(whole.of(&[0, 1, 2]), 1_000_000 + (0..700).sum::<u64>() + 7 * (0..1_300).sum::<u64>());
         for places in [1, 37, 512, 700, 5_000] {
             let (mut sum, mut pieces) = (LaunchSum::default(), 1);
             while !segment.add_launches(&mut sum, places) {
                 pieces += 1;
             }
-            assert_eq!((sum.launches, pieces), (whole, 2_000_usize.div_ceil(places)));
+            assert_eq!((GroupLaunches::new(&sum), pieces), (whole.clone(), 2_000_usize.div_ceil(places)));
         }
     }
 }
