@@ -5,7 +5,6 @@ pub(crate) mod process;
 use std::collections::{BTreeSet, HashMap};
 
 use rustix::io::Errno;
-use rustix::net::SendFlags;
 use xsched_policy::{Answer, Choice, GroupId, Question, registry};
 use xsched_proto::host::{self, FromHost};
 use xsched_proto::wire::encode;
@@ -20,21 +19,18 @@ impl Server {
     pub(crate) fn ask_scheduler(&mut self) {
         for (device, question) in self.engine.gatekeeper_mut().questions() {
             let message = self.question_for_host(device, question);
-            let now_ns = self.now_ns;
             let Some(host) = &mut self.services.scheduler else { return };
-            let sent = encode(&message).map_err(|_| Errno::MSGSIZE).and_then(|packet| {
-                rustix::net::send(&host.socket, &packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map(|_| ())
-            });
-            match sent {
-                Ok(()) => {
-                    if host.open == 0 {
-                        host.asked_ns = now_ns;
-                    }
-                    host.open += 1;
-                }
-                Err(Errno::PIPE | Errno::CONNRESET) => return self.scheduler_failed(ENDED),
-                Err(e) => return self.scheduler_failed(&format!("it does not take questions ({e})")),
+            match encode(&message) {
+                Ok(packet) => host.put(&message.device, packet),
+                // Any user makes it longer by more groups. The last answer holds, for some groups less.
+                Err(why) => self.log(&format!("the scheduler is not asked about {}: {why}", message.device)),
             }
+        }
+        let now_ns = self.now_ns;
+        match self.services.scheduler.as_mut().map_or(Ok(()), |host| host.send(now_ns)) {
+            Ok(()) => (),
+            Err(Errno::PIPE | Errno::CONNRESET) => self.scheduler_failed(ENDED),
+            Err(e) => self.scheduler_failed(&format!("it does not take questions ({e})")),
         }
     }
 

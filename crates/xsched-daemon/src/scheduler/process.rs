@@ -1,12 +1,13 @@
 //! Process of an operator's own scheduler.
 
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use xsched_proto::host::FromHost;
 use xsched_proto::wire::{MAX_PACKET, decode};
 
@@ -28,6 +29,11 @@ pub(crate) struct Host {
     /// Number of questions without an answer, and time since which the oldest one waits.
     pub(crate) open: u32,
     pub(crate) asked_ns: u64,
+    /// Packets of questions that are not sent yet, by device, and the devices in the order of their questions.
+    unsent: HashMap<String, Vec<u8>>,
+    order: VecDeque<String>,
+    /// Time after which an answer counts as missing, in ns.
+    pub(crate) patience_ns: u64,
 }
 
 impl Host {
@@ -47,7 +53,7 @@ impl Host {
             .spawn()
             .map_err(|e| failed(&e))?;
         let library = library.to_owned();
-        let mut host = Host { library, child: Some(child), socket, per_stream: false, open: 0, asked_ns: 0 };
+        let mut host = Host::new(library, Some(child), socket);
         let mut fds = [PollFd::new(&host.socket, PollFlags::IN)];
         let patience = Timespec { tv_sec: LOAD_S, tv_nsec: 0 };
         if rustix::event::poll(&mut fds, Some(&patience)).map_err(|e| failed(&e))? == 0 {
@@ -63,6 +69,48 @@ impl Host {
         }
     }
 
+    fn new(library: PathBuf, child: Option<Child>, socket: OwnedFd) -> Host {
+        let (unsent, order) = (HashMap::new(), VecDeque::new());
+        Host {
+            library,
+            child,
+            socket,
+            per_stream: false,
+            open: 0,
+            asked_ns: 0,
+            unsent,
+            order,
+            patience_ns: DEADLINE_NS,
+        }
+    }
+
+    /// Takes the packet of a question about a device. One that was not sent is dropped: its answer would count no more.
+    pub(crate) fn put(&mut self, device: &str, packet: Vec<u8>) {
+        if self.unsent.insert(device.to_owned(), packet).is_none() {
+            self.order.push_back(device.to_owned());
+        }
+    }
+
+    /// Sends questions until the socket is full. The others stay: an answer, which makes room, wakes the loop, and a process that never
+    /// answers is ended by its deadline.
+    ///
+    /// # Errors
+    /// Returns the system's error, if the process is gone or a question cannot be sent at all.
+    pub(crate) fn send(&mut self, now_ns: u64) -> rustix::io::Result<()> {
+        while let Some(packet) = self.order.front().and_then(|device| self.unsent.get(device)) {
+            if self.open == 0 {
+                self.asked_ns = now_ns;
+            }
+            match rustix::net::send(&self.socket, packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(_) => self.open += 1,
+                Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => return Ok(()),
+                Err(e) => return Err(e),
+            }
+            self.order.pop_front().map(|device| self.unsent.remove(&device));
+        }
+        Ok(())
+    }
+
     /// Receives one message; none = there is none. Fails if the process is gone, or sends nonsense.
     pub(crate) fn receive(&self) -> Result<Option<FromHost>, Error> {
         let mut buffer = vec![0; MAX_PACKET];
@@ -76,7 +124,7 @@ impl Host {
 
     /// Time at which the oldest unanswered question is overdue, in ns.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        (self.open > 0).then_some(self.asked_ns + DEADLINE_NS)
+        (self.open > 0 || !self.order.is_empty()).then_some(self.asked_ns + self.patience_ns)
     }
 }
 
@@ -84,7 +132,17 @@ impl Host {
 impl Host {
     /// Scheduler that a test plays at the other end of the socket.
     pub(crate) fn at(socket: OwnedFd, per_stream: bool) -> Host {
-        Host { library: "played".into(), child: None, socket, per_stream, open: 0, asked_ns: 0 }
+        let mut host = Host::new("played".into(), None, socket);
+        host.per_stream = per_stream;
+        host
+    }
+}
+
+#[cfg(test)]
+impl Host {
+    /// Number of questions that are not sent yet.
+    pub(crate) fn unsent(&self) -> usize {
+        self.order.len()
     }
 }
 
