@@ -9,6 +9,7 @@
 //! - `services`: threads beside the loop: identification, snapshots, log, usage; `scheduler`: a process of the operator's.
 //! - `devices`: state of devices; `metrics`: data for monitors; `usage`: time on devices, kept; `history`: other records of the past.
 //! - `config`: the configuration, and settings made at run time.
+//! - `guard`: borders that a panic does not cross.
 //! - `files`: files that are complete at any time; `tuning`: times and limits.
 //!
 //! docs/internals/daemon.md describes all of it, with two walks.
@@ -17,6 +18,7 @@ mod commands;
 mod config;
 mod devices;
 mod files;
+mod guard;
 mod history;
 mod identity;
 mod metrics;

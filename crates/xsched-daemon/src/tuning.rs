@@ -302,6 +302,11 @@ pub(crate) const PROGRAM_MAX_BYTES: usize = 1_024;
 /// Largest number of reasons that are remembered as reported to users, so that each is reported once; then all are forgotten.
 pub(crate) const POOL_TOLD_MAX: usize = 1_000;
 
+// ---- Faults --------------------------------------------------------------------------------------------------------------
+
+/// Largest number of caught panics of a thread that wait to be reported.
+pub(crate) const FAULTS_WAITING_MAX: usize = 64;
+
 // ---- Trust ---------------------------------------------------------------------------------------------------------------
 
 /// Interval at which the work of a program that may prove itself is polled, in ns: a minute, which counts if the device worked for the

@@ -32,6 +32,10 @@ pub struct DaemonInfo {
     pub configuration_fault: Option<String>,
     /// End of the operator's own scheduler, if it failed, with the policy since then.
     pub scheduler_failure: Option<String>,
+    /// Optional parts that do not work, one line each: name of the part, and why. Programs are scheduled all the same.
+    pub warnings: Vec<String>,
+    /// Number of panics of the daemon that were caught; each cost one message, or a part of one task.
+    pub panics: u64,
 }
 
 /// Policy that can be chosen.

@@ -63,6 +63,8 @@ impl Server {
             configuration: self.history.configuration.clone(),
             configuration_fault: self.history.configuration_fault.clone(),
             scheduler_failure: self.history.scheduler_failure.clone(),
+            warnings: Vec::new(),
+            panics: self.history.panics,
         };
         let sight = Sight {
             now_ns: self.now_ns,

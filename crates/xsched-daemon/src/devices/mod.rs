@@ -23,6 +23,7 @@ pub(crate) use self::driver::{DeviceLabel, Driver, Look, Open};
 pub use self::remote::serve;
 use self::sampler::Sampler;
 use crate::Error;
+use crate::guard::Fault;
 use crate::tuning::{DEVICE_HISTORY, DEVICE_HOT_NS, DEVICE_LOOK_NS, DEVICE_STALE_NS};
 
 /// Known states of devices, on the side of the loop.
@@ -85,6 +86,11 @@ impl Devices {
         let may_look = |sampler: &&Sampler| is_known || sampler.is_opening();
         let asked = self.samplers.iter().filter(may_look).filter(|sampler| sampler.look_soon(&self.wanted)).count();
         self.may_tell(key) && asked > 0
+    }
+
+    /// Takes the faults of the threads that ask drivers.
+    pub(crate) fn take_faults(&self) -> Vec<Fault> {
+        self.samplers.iter().flat_map(|sampler| sampler.worker.take_faults()).collect()
     }
 
     /// Calls `watch` with the descriptor of each sampler, which is readable once there are states to take.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::devices::{Driver, Look, Open};
+use crate::guard::guarded;
 use crate::server::clock::now_ns;
 use crate::services::worker::{Next, Service, Spec, Worker, readable};
 use crate::tuning::{DEVICE_LINGER_MS, DEVICE_LOOK_NS, DEVICE_PAUSE_NS};
@@ -135,7 +136,17 @@ impl Service<Task, Outcome> for Sampling {
         }
         // Before the driver is asked: a question that comes meanwhile wants a newer answer.
         self.soon.store(false, Relaxed);
-        looks.extend(driver.look(&self.wanted));
+        match guarded("a driver's answer", || driver.look(&self.wanted)) {
+            Ok(answer) => looks.extend(answer),
+            Err(fault) => {
+                // As one that is absent, until no device is wanted.
+                fault.note();
+                self.driver = None;
+                self.absent.store(true, Relaxed);
+                self.wanted.clear();
+                return Next::Retire;
+            }
+        }
         self.looked.store(true, Relaxed);
         self.looked_ns = crate::server::clock::now_ns();
         if self.next_ns <= now_ns {
@@ -209,5 +220,27 @@ mod tests {
         sampler.want(&BTreeSet::from(["pci:0000:41:00.0".to_owned()]));
         until("it was tried", || !sampler.worker.has_thread());
         assert!(sampler.absent.load(Relaxed) && sampler.take().is_empty());
+    }
+
+    struct Faulty;
+
+    impl Driver for Faulty {
+        fn look(&mut self, _: &BTreeSet<String>) -> Vec<Look> {
+            panic!("a fault that this test makes")
+        }
+    }
+
+    #[test]
+    fn a_driver_whose_answer_panics_counts_as_absent_until_no_device_is_wanted() {
+        let sampler = Sampler::new("faulty", Arc::new(|| Some(Box::new(Faulty)))).unwrap();
+        let wanted = BTreeSet::from(["pci:0000:41:00.0".to_owned()]);
+        for _ in 0..2 {
+            sampler.want(&wanted);
+            until("its thread has left", || !sampler.worker.has_thread());
+            assert!(sampler.absent.load(Relaxed) && sampler.take().is_empty());
+            let faults = sampler.worker.take_faults();
+            assert!(matches!(&faults[..], [one] if one.line().starts_with("a driver's answer: ")), "{faults:?}");
+            sampler.want(&BTreeSet::new());
+        }
     }
 }

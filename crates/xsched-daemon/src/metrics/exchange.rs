@@ -7,6 +7,8 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::snapshot::Snapshot;
+use crate::guard::Fault;
+use crate::tuning::FAULTS_WAITING_MAX;
 
 /// A snapshot, as the loop and the answering threads share it.
 pub(super) struct Exchange {
@@ -22,6 +24,8 @@ struct State {
     /// The last one, and how many there were.
     snapshot: Option<Arc<Snapshot>>,
     count: u64,
+    /// Faults of the answering threads since the loop last took them.
+    faults: Vec<Fault>,
 }
 
 impl Exchange {
@@ -34,6 +38,19 @@ impl Exchange {
     pub(super) fn is_wanted(&self) -> bool {
         let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
         self.lock().wanted
+    }
+
+    /// Keeps a fault of an answering thread for the loop.
+    pub(super) fn report(&self, fault: Fault) {
+        let mut state = self.lock();
+        state.faults.push(fault);
+        state.faults.truncate(FAULTS_WAITING_MAX);
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+
+    /// Takes the faults.
+    pub(super) fn take_faults(&self) -> Vec<Fault> {
+        std::mem::take(&mut self.lock().faults)
     }
 
     /// Gives a snapshot to the threads that wait for one.

@@ -14,6 +14,7 @@ use super::page;
 use super::series::{Series, Shown};
 use crate::Error;
 use crate::config::{Listen, MetricsConfig};
+use crate::guard::guarded;
 use crate::server::clock::now_ns;
 use crate::server::service;
 use crate::tuning::{METRICS_HEAD_MAX_BYTES, METRICS_HEAD_MS, METRICS_PATIENCE_MS, METRICS_THREADS, METRICS_WRITE_MS};
@@ -113,7 +114,10 @@ impl Answers {
 
     fn answer(&self, mut stream: impl Stream) {
         let (status, kind, body) = match head(&mut stream) {
-            Some(head) => self.reply(&head),
+            Some(head) => guarded("an answer to a monitor", || self.reply(&head)).unwrap_or_else(|fault| {
+                self.exchange.report(fault);
+                ("500 Internal Server Error", "text/plain", "a fault of the daemon, which is in its log\n".to_owned())
+            }),
             None => ("400 Bad Request", "text/plain", "a request of HTTP/1 is expected\n".to_owned()),
         };
         let length = body.len();

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::config::MetricsConfig;
+use crate::guard::Fault;
 
 use exchange::Exchange;
 
@@ -51,6 +52,11 @@ impl Metrics {
     /// Returns true if a snapshot is wanted that is not made yet.
     pub(crate) fn is_wanted(&self) -> bool {
         self.exchange.is_wanted() && self.making.is_none()
+    }
+
+    /// Takes the faults of the threads that answer.
+    pub(crate) fn take_faults(&self) -> Vec<Fault> {
+        self.exchange.take_faults()
     }
 
     /// Gives a snapshot to the threads that wait for one.

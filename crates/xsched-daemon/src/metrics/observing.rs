@@ -80,6 +80,7 @@ impl Server {
             programs: clients.len() as u64,
             connections: self.net.conns.len() as u64,
             dropped_clients: self.history.dropped_clients,
+            panics: self.history.panics,
             decisions: self.engine.decisions(),
             uptime_s: self.now_ns.saturating_sub(self.history.started_ns) as f64 / 1e9,
         };

@@ -260,6 +260,11 @@ fn of_daemon(snapshot: &Snapshot, left_out: u64) -> Vec<Family> {
             "Connections ended for malformed or hostile messages",
             one(Value::Count(daemon.dropped_clients)),
         ),
+        Family::counter(
+            "xsched_panics",
+            "Faults of the daemon that were caught; each cost a message, or a part of a task",
+            one(Value::Count(daemon.panics)),
+        ),
         Family::counter("xsched_decisions", "Decisions about gates", one(Value::Count(daemon.decisions))),
         Family::histogram(
             "xsched_decision",

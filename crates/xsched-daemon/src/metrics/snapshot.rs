@@ -125,6 +125,7 @@ pub(crate) struct DaemonRow {
     pub(crate) programs: u64,
     pub(crate) connections: u64,
     pub(crate) dropped_clients: u64,
+    pub(crate) panics: u64,
     pub(crate) decisions: u64,
     pub(crate) uptime_s: f64,
 }

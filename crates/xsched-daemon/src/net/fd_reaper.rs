@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType};
 
+use crate::guard::Fault;
 use crate::services::worker::{End, Queue, Service, Spec, Worker};
 use crate::tuning::{CLOSER_NICE, LOST_MAX, QUEUED_MAX};
 
@@ -116,6 +117,11 @@ impl FdReaper {
     /// Reports whether nothing more should be accepted.
     pub(crate) fn is_full(&self) -> bool {
         self.0.queued() >= QUEUED_MAX
+    }
+
+    /// Takes the faults of the thread.
+    pub(crate) fn take_faults(&self) -> Vec<Fault> {
+        self.0.take_faults()
     }
 
     /// Nudges and replaces the thread. Returns the time of the next call, in ns.

@@ -326,7 +326,7 @@ impl Server {
     /// Ends the connections that are marked for it; others may be marked meanwhile.
     pub(crate) fn end_conns(&mut self) {
         while let Some(ended) = self.net.next_ended(self.life.stop) {
-            self.ended_conn(ended);
+            self.for_itself("the end of a connection", |server| server.ended_conn(ended));
         }
         if std::mem::take(&mut self.places.has_left) {
             self.end_unused_pools();

@@ -9,10 +9,11 @@ use xsched_policy::{Answer, Choice, GroupId, Question, registry};
 use xsched_proto::host::{self, FromHost};
 use xsched_proto::wire::encode;
 
-use crate::Input;
+use crate::guard::{Fault, guarded};
 use crate::scheduler::process::{ENDED, Host};
 use crate::server::Server;
 use crate::tuning::{AGAIN_US, DEADLINE_NS, HOST_POLICY};
+use crate::{Input, Program};
 
 impl Server {
     /// Sends the questions of the policy `external` to the operator's scheduler.
@@ -56,21 +57,32 @@ impl Server {
         host::Question { device, number: question.number, groups, state: question.state }
     }
 
-    /// Streams of the groups in question. Where streams share a group, its stream is the oldest one, with the launches of all.
+    /// Streams of the groups in question.
     fn streams_of(&self, question: &Question) -> HashMap<GroupId, host::Stream> {
         let programs: BTreeSet<u64> = question.groups.iter().map(|g| g.program.0).collect();
         let mut streams: HashMap<GroupId, host::Stream> = HashMap::new();
         for program in programs.iter().filter_map(|id| self.engine.programs().get(id)) {
-            let launches = program.memory.0.queue_launches();
-            let groups = self.engine.groups_of(program).map(|(id, group)| (group.slot, (id, group.steps)));
-            let groups: HashMap<u16, (GroupId, i32)> = groups.collect();
-            for (slot, queue) in &program.queues {
-                let Some((group, priority)) = groups.get(&queue.group).copied() else { continue };
-                let Some(read) = launches.of_living(*slot) else { continue };
-                let stream = streams.entry(group).or_insert(host::Stream { id: queue.id, priority, launches: 0 });
-                stream.id = stream.id.min(queue.id);
-                stream.launches = stream.launches.wrapping_add(queue.launches(read.all));
-            }
+            let (pid, user) = (program.pid, program.user);
+            let found =
+                guarded(format_args!("the streams of process {pid} of user {user}"), || self.streams_in(program));
+            // Without its streams the program is decided as by a scheduler that knows none.
+            streams.extend(found.map_err(Fault::note).unwrap_or_default());
+        }
+        streams
+    }
+
+    /// Streams of a program, by group. Where streams share a group, its stream is the oldest one, with the launches of all.
+    fn streams_in(&self, program: &Program) -> HashMap<GroupId, host::Stream> {
+        let mut streams: HashMap<GroupId, host::Stream> = HashMap::new();
+        let launches = program.memory.0.queue_launches();
+        let groups = self.engine.groups_of(program).map(|(id, group)| (group.slot, (id, group.steps)));
+        let groups: HashMap<u16, (GroupId, i32)> = groups.collect();
+        for (slot, queue) in &program.queues {
+            let Some((group, priority)) = groups.get(&queue.group).copied() else { continue };
+            let Some(read) = launches.of_living(*slot) else { continue };
+            let stream = streams.entry(group).or_insert(host::Stream { id: queue.id, priority, launches: 0 });
+            stream.id = stream.id.min(queue.id);
+            stream.launches = stream.launches.wrapping_add(queue.launches(read.all));
         }
         streams
     }

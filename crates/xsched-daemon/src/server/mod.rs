@@ -4,6 +4,7 @@
 pub(crate) mod clock;
 mod due;
 mod effects;
+mod faults;
 mod precedence;
 pub(crate) mod service;
 mod signals;
@@ -132,6 +133,8 @@ pub(crate) struct History {
     pub(crate) ended: Ended,
     pub(crate) refusals: Refusals,
     pub(crate) dropped_clients: u64,
+    /// Number of panics that were caught.
+    pub(crate) panics: u64,
     pub(crate) started_ns: u64,
     /// Names of the configuration files in force.
     pub(crate) configuration: Vec<String>,

@@ -150,6 +150,7 @@ impl History {
             ended: Ended::default(),
             refusals: Refusals::default(),
             dropped_clients: 0,
+            panics: 0,
             started_ns: now_ns,
             configuration: sources.names(),
             configuration_fault: None,

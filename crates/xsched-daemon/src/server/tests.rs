@@ -1,3 +1,4 @@
+mod faults;
 mod journal;
 mod outcomes;
 mod pieces;
@@ -189,20 +190,26 @@ fn segment_and_eventfd() -> (OwnedFd, OwnedFd) {
     (file, rustix::event::eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"))
 }
 
+/// Sends the greeting of a program. Returns its segment, and the descriptor that wakes the daemon.
+fn say_hello(socket: &OwnedFd) -> (OwnedFd, OwnedFd) {
+    let (segment, eventfd) = segment_and_eventfd();
+    let pidfd = pidfd_open(getpid(), PidfdFlags::empty()).expect("its own");
+    let hello = ClientMsg::Hello { version: PROTOCOL_VERSION, options: ProgramOptions::default() };
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [segment.as_fd(), eventfd.as_fd(), pidfd.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    let packet = wire::encode(&hello).expect("a message");
+    let sent = rustix::net::sendmsg(socket, &[std::io::IoSlice::new(&packet)], &mut control, SendFlags::NOSIGNAL);
+    assert_eq!(sent, Ok(packet.len()));
+    (segment, eventfd)
+}
+
 impl World {
     /// Attaches a program of a user. Returns the connection, its number, the segment, and the descriptor that wakes the daemon.
     fn attach(&mut self, uid: u32) -> (OwnedFd, u64, OwnedFd, OwnedFd) {
         let (socket, id) = self.connect(uid);
-        let (segment, eventfd) = segment_and_eventfd();
-        let pidfd = pidfd_open(getpid(), PidfdFlags::empty()).expect("its own");
-        let hello = ClientMsg::Hello { version: PROTOCOL_VERSION, options: ProgramOptions::default() };
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let fds = [segment.as_fd(), eventfd.as_fd(), pidfd.as_fd()];
-        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-        let packet = wire::encode(&hello).expect("a message");
-        let sent = rustix::net::sendmsg(&socket, &[std::io::IoSlice::new(&packet)], &mut control, SendFlags::NOSIGNAL);
-        assert_eq!(sent, Ok(packet.len()));
+        let (segment, eventfd) = say_hello(&socket);
         while !self.server.programs.clients.contains_key(&id) {
             self.turn();
         }

@@ -88,7 +88,9 @@ impl Server {
         for (token, _) in all() {
             match token {
                 Token::Own(own) => self.take_own(own),
-                Token::Announced(id) => self.expected_ended(id),
+                Token::Announced(id) => {
+                    _ = self.for_itself("the end of an announced program", |s| s.expected_ended(id))
+                }
                 Token::Socket(_) | Token::Wake(_) | Token::Death(_) => continue,
             }
             self.end_conns();
@@ -109,6 +111,17 @@ impl Server {
             }
             Own::Timer => self.life.armed = None,
             Own::Signals => self.take_signals(),
+            of_service => {
+                self.for_itself("the outcome of a service", |server| server.take_outcomes_of(of_service));
+                self.note_faults_of_services();
+            }
+        }
+    }
+
+    /// Takes the outcomes of a service.
+    fn take_outcomes_of(&mut self, service: Own) {
+        match service {
+            Own::Listener | Own::Sites | Own::Timer | Own::Signals => (),
             Own::Identified => self.take_identified(),
             Own::Pools => self.take_pool_logs(),
             Own::Usage => self.take_usage(),
@@ -149,7 +162,7 @@ impl Server {
         while let Some((user, id)) = self.net.rations.wakes.pop_of(self.now_ns, &may) {
             last = Some(user);
             self.net.mute(id, false);
-            self.input(Input::Words(id));
+            self.for_conn(id, "the words", |server| server.input(Input::Words(id)));
             self.end_conns();
             if now_ns() >= until_ns || self.life.stop {
                 break;
@@ -188,7 +201,7 @@ impl Server {
         });
         self.in_slices("looks at programs", until, |server| {
             let (user, id) = server.net.rations.looks.pop(server.now_ns)?;
-            server.input(Input::Look(id));
+            server.for_conn(id, "the counters", |server| server.input(Input::Look(id)));
             server.charge(user, |rations, now_ns, used_ns| rations.looks.charge(user, now_ns, used_ns));
             Some(())
         });
@@ -220,15 +233,17 @@ impl Server {
             self.piece_done("decisions on memory");
         }
         if self.makes_metrics_snapshot() {
-            self.continue_metrics_snapshot();
+            self.for_itself("data for monitors", Server::continue_metrics_snapshot);
             self.piece_done("metrics");
         }
         if self.services.snapshots.is_due(self.now_ns) {
-            self.continue_snapshot();
+            self.for_itself("a look for ps", Server::continue_snapshot);
             self.piece_done("looks for ps");
         }
         if self.history.accounting.sweep.is_some() {
-            self.continue_usage_sweep();
+            if !self.for_itself("records of usage", Server::continue_usage_sweep) {
+                self.history.accounting.sweep = None;
+            }
             self.piece_done("records of usage");
         }
     }
@@ -237,12 +252,16 @@ impl Server {
     fn do_work(&mut self, work: Work, buffer: &mut [u8]) {
         match work {
             Work::Serve(id) => self.serve(id, buffer),
-            Work::Introduce(id) => self.introduce(id),
+            Work::Introduce(id) => self.for_conn(id, "the greeting", |server| server.introduce(id)),
         }
     }
 
     /// Does one piece of work for a connection. Others have their turn before its next piece.
     pub(super) fn serve(&mut self, id: u64, buffer: &mut [u8]) {
+        self.for_conn(id, "a message", |server| server.serve_piece(id, buffer));
+    }
+
+    fn serve_piece(&mut self, id: u64, buffer: &mut [u8]) {
         match self.net.serve(id, buffer) {
             Served::Nothing => return,
             Served::Continues => self.go_on(id),
@@ -269,6 +288,7 @@ impl Server {
                 None => self.log(&line),
             }
         }
+        self.note_own_faults();
         self.answer_next();
         let before_ns = self.now_ns;
         self.set_now(now_ns());

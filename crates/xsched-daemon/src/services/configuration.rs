@@ -8,6 +8,7 @@ use xsched_policy::Choice;
 use crate::Error;
 use crate::config::Config;
 use crate::config::sources::Sources;
+use crate::guard::guarded;
 use crate::identity::accounts::{self, Account};
 use crate::services::worker::{Service, Spec, Worker};
 
@@ -26,7 +27,7 @@ pub(crate) enum Outcome {
 
 /// The loop's side. Its thread is never replaced: a lookup that gets no answer is left behind by [`accounts`].
 pub(crate) struct Configuration {
-    worker: Worker<Task, Outcome>,
+    pub(crate) worker: Worker<Task, Outcome>,
 }
 
 impl Configuration {
@@ -50,7 +51,10 @@ impl Configuration {
 
 fn perform(task: Task) -> Outcome {
     match task {
-        Task::Read(sources) => Outcome::Read(sources.read().map(Box::new)),
+        Task::Read(sources) => {
+            let read = guarded(format_args!("the configuration {}", sources.text()), || sources.read().map(Box::new));
+            Outcome::Read(read.unwrap_or_else(|fault| Err(fault.noted().into())))
+        }
         Task::Accounts(names) => {
             let found = accounts::look_up(names).into_iter();
             Outcome::Accounts(

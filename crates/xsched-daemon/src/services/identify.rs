@@ -8,6 +8,7 @@ use std::sync::Arc;
 use xsched_policy::Level;
 
 use crate::Error;
+use crate::guard::guarded;
 use crate::identity::container::{Place, record};
 use crate::identity::peer;
 use crate::identity::process::{ancestors, start_ticks};
@@ -92,7 +93,11 @@ impl Identify {
             let containers = containers.clone();
             Box::new(move |task: Task| {
                 let (conn, epoch) = (task.conn, task.epoch);
-                Some(Outcome { conn, epoch, who: identify(task, &containers) })
+                let (pid, uid) = (task.pid, task.uid);
+                let who = guarded(format_args!("the identification of process {pid} of user {uid}"), || {
+                    identify(task, &containers)
+                });
+                Some(Outcome { conn, epoch, who: who.unwrap_or_else(|fault| Err(fault.noted().into())) })
             })
         });
         Ok(Identify { worker: worker?, epochs: Epochs::default() })

@@ -8,6 +8,7 @@ use std::time::Duration;
 use xsched_proto::usage::UsageRow;
 
 use crate::Error;
+use crate::guard::guarded;
 use crate::services::worker::epochs::Epochs;
 use crate::services::worker::{End, Spec, Worker};
 use crate::tuning::{USAGE_QUEUE, WRITER_END_MS};
@@ -51,7 +52,11 @@ impl UsageBooks {
                     let _ = files.append(&records);
                     None
                 }
-                Task::Tell(epoch, query) => Some(Outcome { conn: query.conn, epoch, rows: rows(&files, &query) }),
+                Task::Tell(epoch, query) => {
+                    let rows = guarded("an answer on usage", || rows(&files, &query));
+                    let rows = rows.unwrap_or_else(|fault| Err(fault.noted().into()));
+                    Some(Outcome { conn: query.conn, epoch, rows })
+                }
             })
         });
         Ok(UsageBooks { worker: worker?, epochs: Epochs::default(), keeps })

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::Error;
 use crate::files::replace;
+use crate::guard::Fault;
 use crate::services::worker::{End, Service, Spec, Worker};
 use crate::tuning::{LINES_MAX, LOG_FILE_MAX_BYTES, WRITER_END_MS};
 
@@ -86,6 +87,11 @@ impl Writer {
                 self.worker.push_beyond(Task::LeftOut);
             }
         }
+    }
+
+    /// Takes the faults of the thread.
+    pub(crate) fn take_faults(&self) -> Vec<Fault> {
+        self.worker.take_faults()
     }
 
     /// Replaces a file's content. A waiting replacement is dropped.

@@ -62,6 +62,12 @@ fn text(socket: &str, daemon: &DaemonInfo, programs: usize) -> String {
     for line in [&daemon.scheduler_failure, &daemon.configuration_fault].into_iter().flatten() {
         let _ = writeln!(out, "trouble        {}", escaped(line));
     }
+    for line in &daemon.warnings {
+        let _ = writeln!(out, "warning        {}", escaped(line));
+    }
+    if daemon.panics > 0 {
+        let _ = writeln!(out, "faults         {} of its own, caught: the log has them", daemon.panics);
+    }
     out
 }
 
@@ -114,6 +120,8 @@ mod tests {
             configuration: Vec::new(),
             configuration_fault: None,
             scheduler_failure: None,
+            warnings: Vec::new(),
+            panics: 0,
         };
         let expected = "daemon         process 7, version 1.2.3, up 1 m 5 s\nsocket         /s\n\
                         policy         hpf, up on sim:0\nconfiguration  no file\nprograms       1, and 2 of other users\n";
@@ -122,5 +130,10 @@ mod tests {
         daemon.scheduler_failure = Some("the scheduler failed".into());
         let told = text("/s", &daemon, 1);
         assert!(told.contains("configuration  /a, /b\n") && told.ends_with("trouble        the scheduler failed\n"));
+        daemon.warnings = vec!["metrics: no port".into()];
+        daemon.panics = 3;
+        let told = text("/s", &daemon, 1);
+        let parts = "warning        metrics: no port\nfaults         3 of its own, caught: the log has them\n";
+        assert!(told.ends_with(&format!("failed\n{parts}")), "{told}");
     }
 }

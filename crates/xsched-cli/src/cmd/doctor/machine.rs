@@ -240,6 +240,12 @@ fn daemon_checks(socket: Option<&Path>) -> (Option<u32>, Vec<Check>) {
         let advice = "mend the scheduler (the daemon's log has its last lines) and restart the daemon";
         checks.push(Check::note(name, Cause::SchedulerFailed, found, advice));
     }
+    let advice = "mend what it says and restart the daemon; programs are scheduled all the same";
+    checks.extend(d.warnings.iter().map(|found| Check::note(name, Cause::PartFailed, found, advice)));
+    if d.panics > 0 {
+        let found = format!("it has caught {} faults of its own; each cost a message, or a part of a task", d.panics);
+        checks.push(Check::note(name, Cause::Faults, found, "report the lines with \"a fault of the daemon\" of its log"));
+    }
     if let Some(found) = &d.configuration_fault {
         checks.push(Check::note(name, Cause::BadConfiguration, found, "mend it, then `xsched daemon reload`"));
     }

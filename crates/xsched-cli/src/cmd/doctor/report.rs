@@ -38,6 +38,8 @@ pub(super) enum Cause {
     OtherArbiter,
     LateDaemon,
     SchedulerFailed,
+    PartFailed,
+    Faults,
     Preloaded,
     NoState,
     NoPermission,
@@ -91,7 +93,7 @@ impl Check {
 }
 
 /// Causes in the order of their importance: one that keeps everything from working first, then what spoils more than what follows it.
-const IMPORTANCE: [Cause; 36] = [
+const IMPORTANCE: [Cause; 38] = [
     Cause::NoProcess,
     Cause::OldGlibc,
     Cause::NoLibrary,
@@ -126,6 +128,8 @@ const IMPORTANCE: [Cause; 36] = [
     Cause::UselessVariable,
     Cause::OddConfiguration,
     Cause::LateDaemon,
+    Cause::PartFailed,
+    Cause::Faults,
     Cause::NotReadable,
     Cause::NoState,
 ];

@@ -110,6 +110,8 @@ fn programs_of_others_are_counted() {
         configuration: Vec::new(),
         configuration_fault: None,
         scheduler_failure: None,
+        warnings: Vec::new(),
+        panics: 0,
     };
     answer.daemon = Some(daemon(0));
     assert!(!shown(&answer).contains("not shown"));

@@ -73,6 +73,8 @@ fn daemon() -> DaemonInfo {
         configuration: Vec::new(),
         configuration_fault: None,
         scheduler_failure: None,
+        warnings: Vec::new(),
+        panics: 0,
     }
 }
 

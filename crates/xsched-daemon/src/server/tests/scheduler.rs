@@ -14,7 +14,7 @@ use crate::tuning::{DEADLINE_NS, HOST_POLICY};
 
 impl World {
     /// Gives the daemon a scheduler. Returns the scheduler's end of the socket.
-    fn scheduler(&mut self, per_stream: bool) -> OwnedFd {
+    pub(super) fn scheduler(&mut self, per_stream: bool) -> OwnedFd {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (socket, other) = pair.expect("a pair of sockets");
@@ -28,7 +28,7 @@ impl World {
         other
     }
 
-    fn add_group(&mut self, id: u64, device: &str) {
+    pub(super) fn add_group(&mut self, id: u64, device: &str) {
         let add = ClientMsg::GroupAdd {
             slot: 0,
             device: device.into(),
@@ -43,7 +43,7 @@ impl World {
     }
 
     /// Has the groups of a program want their devices, or want them no more.
-    fn want(&mut self, id: u64, wants: bool) {
+    pub(super) fn want(&mut self, id: u64, wants: bool) {
         let groups = self.server.engine.groups().values().filter(|group| group.program.0 == id);
         let words: Vec<_> = groups.map(|group| group.words.clone()).collect();
         words.iter().for_each(|words| words.state.store(if wants { state::READY } else { state::IDLE }, SeqCst));
@@ -54,7 +54,7 @@ impl World {
 }
 
 /// Questions that have arrived.
-fn questions(socket: &OwnedFd) -> Vec<Question> {
+pub(super) fn questions(socket: &OwnedFd) -> Vec<Question> {
     let mut buffer = vec![0; MAX_PACKET];
     let mut all = Vec::new();
     while let Ok((len, _)) = rustix::net::recv(socket, &mut buffer[..], RecvFlags::empty())

@@ -7,6 +7,7 @@ use xsched_proto::wire::{self, DaemonInfo, DaemonMsg, ProgramInfo, QueueInfo};
 use super::seen::{Seen, SeenGroup, queue_id};
 use crate::Error;
 use crate::devices::Device;
+use crate::guard::{Fault, guarded};
 use crate::history::ended::EndedProgram;
 use crate::history::recent::Recent;
 use crate::history::refusals::Refusal;
@@ -67,7 +68,12 @@ impl Sheet {
         let mut of_programs = Vec::with_capacity(programs.len());
         for seen in programs.iter().filter(|seen| reader.may_see(seen.peer.user)) {
             let user = seen.peer.user;
-            for (part, message) in messages(seen, seen.info(now_ns, started_ns, &shares)) {
+            let pid = seen.peer.pid;
+            let made = guarded(format_args!("the report on process {pid} of user {user}"), || {
+                messages(seen, seen.info(now_ns, started_ns, &shares))
+            });
+            // A program whose report fails is left out.
+            for (part, message) in made.map_err(Fault::note).unwrap_or_default() {
                 // A message that is too long is left out.
                 if let Ok(packet) = wire::encode(&message) {
                     of_programs.push((Place::Program(seen.peer.pid, seen.conn, part), user, packet));

@@ -35,6 +35,8 @@ fn sight(policy: &str, ended: &[(u32, u32)]) -> Sight {
             configuration: Vec::new(),
             configuration_fault: None,
             scheduler_failure: None,
+            warnings: Vec::new(),
+            panics: 0,
         },
         recent: Recent::default(),
         devices: Vec::new(),

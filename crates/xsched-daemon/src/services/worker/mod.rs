@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::guard::{Fault, guarded, noted};
 use crate::server::clock::now_ns;
 use crate::services::fair::FairQueue;
-use crate::tuning::{LOST_NS, NUDGE_NS};
+use crate::tuning::{FAULTS_WAITING_MAX, LOST_NS, NUDGE_NS};
 
 /// Signal that ends a system call of a thread. It is ignored by default, so that a late one does no harm.
 const NUDGE: libc::c_int = libc::SIGURG;
@@ -187,6 +188,8 @@ pub(super) struct Shared<T, O> {
 pub(super) struct State<T, O> {
     pub(super) queue: Box<dyn Queue<T>>,
     pub(super) outcomes: VecDeque<O>,
+    /// Faults of tasks since the loop last took them.
+    faults: Vec<Fault>,
     pub(super) threads: Vec<Thread>,
     last_id: u64,
     /// True while a thread waits for `more`, or is about to.
@@ -221,6 +224,7 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
         let state = State {
             queue: Box::new(queue),
             outcomes,
+            faults: Vec::new(),
             threads,
             last_id: 0,
             waits: false,
@@ -275,6 +279,11 @@ impl<T: Send + 'static, O: Send + 'static> Worker<T, O> {
             return None;
         }
         state.outcomes.pop_front()
+    }
+
+    /// Takes the faults of tasks. After each the descriptor is readable, as after an outcome.
+    pub(crate) fn take_faults(&self) -> Vec<Fault> {
+        std::mem::take(&mut self.shared.lock().faults)
     }
 
     /// Reports whether there is a thread that was not given up.
@@ -378,6 +387,16 @@ impl<T, O> Shared<T, O> {
         }
     }
 
+    /// Moves the faults of this thread to the list that the loop takes them from.
+    fn report(&self, state: &mut State<T, O>) {
+        let faults = noted();
+        if !faults.is_empty() {
+            state.faults.extend(faults);
+            state.faults.truncate(FAULTS_WAITING_MAX);
+            notify(&self.done);
+        }
+    }
+
     /// Takes a thread off the list.
     fn leave(&self, state: &mut State<T, O>, id: u64) {
         state.threads.retain(|thread| thread.id != id);
@@ -419,6 +438,7 @@ impl<T: Send + 'static, O: Send + 'static> Shared<T, O> {
         let mut state = self.lock();
         loop {
             self.deliver(&mut state, &mut outcomes);
+            self.report(&mut state);
             let Some(at) = state.threads.iter().position(|thread| thread.id == id) else { return };
             state.threads[at].busy = None;
             if state.threads[at].lost || state.ended && matches!(self.spec.end, End::Now) {
@@ -428,15 +448,25 @@ impl<T: Send + 'static, O: Send + 'static> Shared<T, O> {
             if let Some(task) = queue.next_task(&|user| may_risk(threads, self.spec.lost_max, user)) {
                 state.threads[at].busy = Some((now_ns(), state.queue.user(&task)));
                 drop(state);
-                service.perform(task, &mut outcomes);
                 next = Next::GoOn;
+                let name = self.spec.name;
+                if let Err(fault) = guarded(format_args!("a task of {name}"), || service.perform(task, &mut outcomes)) {
+                    fault.note();
+                    service = (self.make)();
+                }
                 state = self.lock();
             } else if state.ended || next == Next::Retire {
                 return self.leave(&mut state, id);
             } else {
                 state.waits = true;
                 drop(state);
-                next = service.wait(self.more.as_fd(), &mut outcomes);
+                let name = self.spec.name;
+                let waited = guarded(format_args!("work of {name}"), || service.wait(self.more.as_fd(), &mut outcomes));
+                next = waited.unwrap_or_else(|fault| {
+                    fault.note();
+                    service = (self.make)();
+                    Next::GoOn
+                });
                 let _ = rustix::io::read(&self.more, &mut [0u8; 8]);
                 state = self.lock();
                 state.waits = false;

@@ -156,7 +156,7 @@ fn the_loop_waits_for_the_end_of_a_stuck_thread_no_longer_than_it_may() {
 }
 
 #[test]
-fn a_task_with_a_fault_takes_its_thread_along_and_the_next_has_another() {
+fn a_task_with_a_fault_costs_itself_only_and_the_next_finds_a_service_made_anew() {
     let worker = Worker::<u64, u64>::new(Spec::named("fault"), VecDeque::new(), || {
         let mut before = 0;
         Box::new(move |number: u64| {
@@ -172,7 +172,10 @@ fn a_task_with_a_fault_takes_its_thread_along_and_the_next_has_another() {
         all.extend(worker.take());
         all.len() == 2
     });
-    assert_eq!(all, [1, 21], "the second thread begins anew");
+    assert_eq!(all, [1, 21], "the second service begins anew");
+    let faults = worker.take_faults();
+    assert!(matches!(&faults[..], [one] if one.line().contains("a fault that this test makes")), "{faults:?}");
+    assert_eq!(worker.take_faults(), []);
 }
 
 /// Service that counts its starts and ends, and retires when it has nothing to do.
