@@ -10,6 +10,9 @@ pub use xsched_proto::paths::{shared_tmp, user_folder as runtime};
 use crate::failure::{Error, Result};
 use crate::users;
 
+/// Path of a configuration file in its folder.
+const CONFIGURATION: &str = "xsched/config.toml";
+
 /// Folder `$XDG_STATE_HOME/xsched`, for state that outlives the session; none where no variable names it.
 ///
 /// A folder of another user's is skipped, which these variables name after `sudo -E` or `su`: files that root creates there would keep the
@@ -25,6 +28,11 @@ pub fn state() -> Option<PathBuf> {
     found.map(|path| path.join("xsched"))
 }
 
+/// Configuration file of the machine.
+pub fn machine_configuration() -> PathBuf {
+    Path::new("/etc").join(CONFIGURATION)
+}
+
 /// Usual places of configuration files, in order. Another user's folder is skipped, as in [`state`].
 pub fn configuration() -> Vec<PathBuf> {
     let below = |home: PathBuf| home.join(".config");
@@ -34,8 +42,8 @@ pub fn configuration() -> Vec<PathBuf> {
         owner.is_none_or(|owner| owner == 0 || owner == rustix::process::geteuid().as_raw())
     };
     let user = named.and_then(|path| if is_trusted(&path) { Some(path) } else { users::home().map(below) });
-    let usual = [Some(PathBuf::from("/etc")), user.filter(is_trusted)];
-    usual.into_iter().flatten().map(|d| d.join("xsched/config.toml")).collect()
+    let of_user = user.filter(is_trusted).map(|folder| folder.join(CONFIGURATION));
+    [Some(machine_configuration()), of_user].into_iter().flatten().collect()
 }
 
 fn variable(name: &str) -> Option<PathBuf> {

@@ -65,6 +65,9 @@ pub struct Options {
     pub scheduler: Option<PathBuf>,
     /// Configuration files, in order. Missing ones are skipped; values of a later one replace those of an earlier one.
     pub usual_config: Vec<PathBuf>,
+    /// The one of these whose `[metrics]` is not for this daemon: that of the machine, for a daemon beside the machine's. Two cannot
+    /// listen at one place.
+    pub metrics_not_of: Option<PathBuf>,
     /// Configuration files after those. Each must exist.
     pub config: Vec<PathBuf>,
     /// File for the event log, limited in size; none = stderr.

@@ -26,6 +26,7 @@ impl Running {
             policy: None,
             scheduler: None,
             usual_config: Vec::new(),
+            metrics_not_of: None,
             config: Vec::new(),
             log: Some(crate::scratch::place("log")),
             log_details: false,

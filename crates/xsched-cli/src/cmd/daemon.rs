@@ -2,7 +2,7 @@
 
 mod control;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use xsched_proto::paths::{self, Origin};
@@ -111,14 +111,16 @@ pub(crate) fn main(mut args: Args) -> Result {
 fn serve(args: Args) -> Result {
     let (socket, origin) = paths::socket_path(args.socket);
     if origin == Origin::User {
-        folders::private(socket.parent().unwrap_or(std::path::Path::new("/")))?;
+        folders::private(socket.parent().unwrap_or(Path::new("/")))?;
     }
+    let socket = std::path::absolute(&socket).unwrap_or(socket);
     let options = xsched_daemon::Options {
-        socket: std::path::absolute(&socket).unwrap_or(socket),
         policy: args.policy,
         scheduler: args.scheduler,
         usual_config: if args.no_usual_config { Vec::new() } else { folders::configuration() },
+        metrics_not_of: (socket != Path::new(paths::SYSTEM_SOCKET)).then(folders::machine_configuration),
         config: given(args.config)?,
+        socket,
         log: args.log,
         log_details: Settings::of_process().log >= Log::Debug,
         library: library(),

@@ -23,6 +23,7 @@ use xsched_gatekeeper::BUDGET_DEFAULT_US;
 use xsched_policy::{Choice, ClassRule, GUARD_US};
 use xsched_proto::class::{self, Class};
 use xsched_proto::hint::Hints;
+use xsched_proto::paths::SYSTEM_SOCKET;
 use xsched_proto::program;
 
 use crate::Error;
@@ -271,15 +272,25 @@ impl Rule {
 impl Config {
     /// Reads `paths` in order; a value of a later file replaces that of an earlier one, and its rules come first.
     pub(crate) fn read<P: AsRef<Path>>(paths: &[P]) -> Result<Config, Error> {
+        let files: Vec<(&Path, bool)> = paths.iter().map(|path| (path.as_ref(), true)).collect();
+        Config::read_files(&files)
+    }
+
+    /// Reads files. Each comes with false if its `[metrics]` is for another daemon.
+    pub(crate) fn read_files(files: &[(&Path, bool)]) -> Result<Config, Error> {
         let mut config = Config::default();
-        for path in paths {
-            let shown = path.as_ref().display();
-            let text = read_text(path.as_ref())
-                .map_err(|why| Error::Input(format!("cannot read the configuration {shown}: {why}")))?;
-            let named = config.named.len();
+        for (path, has_metrics) in files {
+            let shown = path.display();
+            let text =
+                read_text(path).map_err(|why| Error::Input(format!("cannot read the configuration {shown}: {why}")))?;
+            let (named, metrics) = (config.named.len(), config.metrics.clone());
             let remarks =
                 config.merge(&text).map_err(|(line, message)| Error::Input(format!("{shown}:{line}: {message}")))?;
             config.notices.extend(remarks.iter().map(|(line, message)| format!("{shown}:{line}: {message}")));
+            if !has_metrics && config.metrics != metrics {
+                config.metrics = metrics;
+                config.notices.push(format!("{shown}: [metrics] is for the machine's daemon, at {SYSTEM_SOCKET}"));
+            }
             config.named[named..].iter_mut().for_each(|named| named.place = format!("{shown}:{}", named.place));
         }
         let found = config.find_accounts();

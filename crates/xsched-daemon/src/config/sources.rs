@@ -15,6 +15,8 @@ pub(crate) struct Sources {
     usual: Vec<PathBuf>,
     /// Files that must exist.
     given: Vec<PathBuf>,
+    /// Usual file whose `[metrics]` is another daemon's.
+    metrics_not_of: Option<PathBuf>,
     /// Policy named at the start, which wins.
     pub(crate) policy: Option<String>,
     /// Policy where none is named.
@@ -25,7 +27,8 @@ impl Sources {
     pub(crate) fn new(options: &Options) -> Sources {
         let without = if options.scheduler.is_some() { HOST_POLICY } else { xsched_policy::registry::DEFAULT };
         let (usual, given) = (options.usual_config.clone(), options.config.clone());
-        Sources { usual, given, policy: options.policy.clone(), without }
+        let metrics_not_of = options.metrics_not_of.clone();
+        Sources { usual, given, metrics_not_of, policy: options.policy.clone(), without }
     }
 
     /// Existing files, in order.
@@ -49,7 +52,10 @@ impl Sources {
     /// # Errors
     /// Returns a line with the fault and its file and line.
     pub(crate) fn read(&self) -> Result<(Config, Choice), Error> {
-        let config = Config::read(&self.files())?;
+        let usual = self.usual.iter().filter(|file| file.exists());
+        let usual = usual.map(|file| (file.as_path(), self.metrics_not_of.as_ref() != Some(file)));
+        let files: Vec<_> = usual.chain(self.given.iter().map(|file| (file.as_path(), true))).collect();
+        let config = Config::read_files(&files)?;
         let policy = match (&self.policy, &config.policy) {
             (Some(name), _) => Choice::named(name)?,
             (None, Some(choice)) => choice.clone(),

@@ -1,5 +1,6 @@
 mod faults;
 mod journal;
+mod optional;
 mod outcomes;
 mod pieces;
 mod scheduler;
@@ -54,6 +55,7 @@ impl World {
             policy: None,
             scheduler: None,
             usual_config: Vec::new(),
+            metrics_not_of: None,
             config: Vec::new(),
             log: None,
             log_details: false,

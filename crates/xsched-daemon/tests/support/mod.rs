@@ -40,6 +40,7 @@ pub fn options(folder: &Path) -> Options {
         policy: None,
         scheduler: None,
         usual_config: Vec::new(),
+        metrics_not_of: None,
         config: Vec::new(),
         log: None,
         log_details: false,
