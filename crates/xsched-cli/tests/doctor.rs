@@ -84,6 +84,28 @@ fn a_second_daemon_of_the_same_user_is_found() {
 }
 
 #[test]
+fn a_part_of_the_daemon_that_does_not_work_is_told_by_status_and_doctor() {
+    let place = Place::new();
+    let taken = place.join("metrics.sock");
+    let _other = std::os::unix::net::UnixListener::bind(&taken).unwrap();
+    let file = place.join("xsched/config.toml");
+    std::fs::create_dir(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, format!("[metrics]\nlisten = \"unix:{}\"\n", taken.display())).unwrap();
+    let mut daemon = place.xsched(&["daemon"]).spawn().unwrap();
+    until("it answers", || said(place.xsched(&["ps"])).code == Some(0));
+    let why = format!("metrics: cannot listen at {}: ", taken.display());
+    let status = said(place.xsched(&["daemon", "status"])).out;
+    assert!(status.lines().any(|line| line.starts_with(&format!("warning        {why}"))), "{status}");
+    let doctor = said(doctor(&place)).out;
+    let v: serde_json::Value = serde_json::from_str(&doctor).unwrap();
+    let noted = v["checks"].as_array().unwrap().iter().find(|check| check["cause"] == "part-failed");
+    let found = noted.and_then(|check| check["found"].as_str()).unwrap_or_default();
+    assert!(found.starts_with(&why), "{doctor}");
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+}
+
+#[test]
 fn a_library_that_is_preloaded_before_ours_is_found_in_a_program() {
     let place = Place::new();
     let source = "int clEnqueueNDRangeKernel(void) { return 0; }";

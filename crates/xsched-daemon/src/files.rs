@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
+
 use crate::tuning::CONFIG_MAX_BYTES;
 
 /// Replaces a file by one with this text: written elsewhere and moved, so that the file is whole at any time. Its folder is made if
@@ -47,6 +49,26 @@ pub(crate) fn read_text(path: &Path) -> Result<String, String> {
     }
     let text = String::from_utf8(bytes);
     text.map_err(|e| format!("it is no UTF-8 text: see byte {}", e.utf8_error().valid_up_to() + 1))
+}
+
+/// Reads what an earlier daemon has kept. A file that is not there counts as empty, and so does one that cannot be read: the reason is
+/// returned beside it, in one line.
+pub(crate) fn read_kept<T: Default + DeserializeOwned>(path: &Path, max_bytes: u64) -> (T, Option<String>) {
+    let read = || {
+        let mut text = String::new();
+        let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(T::default()),
+            opened => opened.map_err(|e| e.to_string())?,
+        };
+        let got = file.take(max_bytes + 1).read_to_string(&mut text).map_err(|e| e.to_string())?;
+        if got as u64 > max_bytes {
+            return Err("it is too large".to_owned());
+        }
+        toml::from_str(&text).map_err(|e| e.message().lines().collect::<Vec<_>>().join("; "))
+    };
+    read()
+        .map_or_else(|why| (T::default(), Some(format!("{} is not used: {why}", path.display()))), |read| (read, None))
 }
 
 #[cfg(test)]

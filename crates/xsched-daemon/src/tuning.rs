@@ -297,6 +297,8 @@ pub(crate) const POOL_LONG_US: u64 = 10_000;
 pub(crate) const FAULTS_MAX: u32 = 2;
 /// Largest number of programs of a user that are remembered as unsuitable; more are not worth a list.
 pub(crate) const PROGRAMS_MAX: usize = 100;
+/// Largest list of them that is read, in bytes: that of a thousand users.
+pub(crate) const UNSUITABLE_MAX_BYTES: u64 = 128 << 20;
 /// Longest name of a program in the list, in bytes.
 pub(crate) const PROGRAM_MAX_BYTES: usize = 1_024;
 /// Largest number of reasons that are remembered as reported to users, so that each is reported once; then all are forgotten.
@@ -388,6 +390,8 @@ pub(crate) const METRICS_GONE_MAX: usize = 1_000;
 pub(crate) const METRICS_PIECE: usize = 100;
 /// Longest time that a decision can count as having taken by a program's word, in ns.
 pub(crate) const METRICS_DECISION_MAX_NS: u64 = 1_000_000_000;
+/// Time after which the daemon tries again to listen for monitors, in ns.
+pub(crate) const METRICS_AGAIN_NS: u64 = 10_000_000_000;
 /// Number of threads that answer monitors.
 pub(crate) const METRICS_THREADS: usize = 4;
 /// Time within which the head of a request must arrive, in ms. Its size is limited, too.

@@ -254,7 +254,7 @@ fn a_crash_or_a_hang_costs_only_the_scheduler() {
 }
 
 #[test]
-fn what_is_no_scheduler_is_refused_in_one_line() {
+fn a_library_that_is_no_scheduler_costs_only_the_scheduler() {
     let place = Place::new();
     let refused = |arguments: &[&str], code: i32, says: &str| {
         let out = place.xsched(&[&["daemon"], arguments].concat()).output().unwrap();
@@ -265,11 +265,20 @@ fn what_is_no_scheduler_is_refused_in_one_line() {
     };
     refused(&["--scheduler", "/nowhere/libx.so"], 2, "is no file");
     refused(&["--policy", "external"], 2, "needs a scheduler");
-    let none = library(&place, "testing/programs/domains/bad_scheduler.c", &["-DNONE"], "libnone.so");
-    refused(&["--scheduler", &none], 2, "it registers no scheduler");
-    let old = library(&place, "testing/programs/domains/bad_scheduler.c", &["-DOLD"], "libold.so");
-    refused(&["--scheduler", &old], 2, "returned 1");
+    let bad = |flag: &str, name: &str| library(&place, "testing/programs/domains/bad_scheduler.c", &[flag], name);
     let text = place.join("text.so");
     std::fs::write(&text, "no library").unwrap();
-    refused(&["--scheduler", text.to_str().unwrap()], 2, "text.so");
+    let text = text.to_str().expect("text").to_owned();
+    for (library, says) in [
+        (bad("-DNONE", "libnone.so"), "it registers no scheduler"),
+        (bad("-DOLD", "libold.so"), "returned 1"),
+        (text, "text.so"),
+    ] {
+        let daemon = place.daemon(&["--scheduler", &library]);
+        let told = place.ps().expect("a daemon")["daemon"].clone();
+        assert_eq!(told["policy"], "hpf");
+        let why = told["scheduler_failure"].as_str().expect("a reason");
+        assert!(why.contains(says) && why.ends_with(": the policy is hpf from here on"), "{why}");
+        assert!(daemon.complaints().contains(says), "{}", daemon.complaints());
+    }
 }

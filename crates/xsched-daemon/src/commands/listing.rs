@@ -63,7 +63,7 @@ impl Server {
             configuration: self.history.configuration.clone(),
             configuration_fault: self.history.configuration_fault.clone(),
             scheduler_failure: self.history.scheduler_failure.clone(),
-            warnings: Vec::new(),
+            warnings: self.warnings(),
             panics: self.history.panics,
         };
         let sight = Sight {

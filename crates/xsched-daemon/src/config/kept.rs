@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use xsched_engine::{Changes, Seat, Side, trim};
 use xsched_policy::{Choice, PoolId};
 
+use crate::Program;
 use crate::identity::process::start_ticks;
 use crate::pool::proven::Proven;
 use crate::pool::unsuitable::Unsuitable;
 use crate::services::writer::MakeText;
 use crate::tuning::{ABSENT_MAX, STATE_MAX_BYTES};
-use crate::{Error, Program};
 
 const HEAD: &str =
     "# What was set while xsched ran, for the daemon that comes after a restart. Written by the daemon.\n";
@@ -32,6 +32,8 @@ pub(crate) struct Kept {
     absent: VecDeque<KeptProgram>,
     /// Places in pools of earlier daemons.
     seats: Vec<KeptSeat>,
+    /// Reason for which the file of an earlier daemon is not used.
+    pub(crate) unread: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -107,7 +109,7 @@ impl KeptProgram {
 /// State that the daemon of a socket takes over from an earlier one through a folder, one line each: policies (`configured` is that of the
 /// configuration), programs that still run, programs that suit no pool, and those that may prove themselves.
 pub fn kept_state(folder: &Path, socket: &Path, configured: &str) -> Vec<String> {
-    let (mut kept, _) = Kept::read(Some(folder), socket);
+    let mut kept = Kept::read(Some(folder), socket);
     let policies = kept.policies(|_| configured.to_owned());
     let mut lines: Vec<String> = policies
         .iter()
@@ -120,23 +122,20 @@ pub fn kept_state(folder: &Path, socket: &Path, configured: &str) -> Vec<String>
 }
 
 impl Kept {
-    /// Reads the state that an earlier daemon of this socket left in a folder, if it is of this boot. Unreadable state counts as none; the
-    /// reason is returned beside it.
-    pub(crate) fn read(folder: Option<&Path>, socket: &Path) -> (Kept, Option<Error>) {
-        let Some(folder) = folder else { return (Kept::default(), None) };
+    /// Reads the state that an earlier daemon of this socket left in a folder, if it is of this boot. Unreadable state counts as none.
+    pub(crate) fn read(folder: Option<&Path>, socket: &Path) -> Kept {
+        let Some(folder) = folder else { return Kept::default() };
         let name = socket.to_string_lossy().trim_start_matches('/').replace('/', "-");
         let file = folder.join(format!("runtime-{name}.toml"));
-        let (kept, why) = match read(&file) {
+        let (kept, unread) = match read(&file) {
             Ok(kept) => (kept.unwrap_or_default(), None),
-            Err(why) => {
-                let line = format!("{} is not used: {why}", file.display());
-                (Contents::default(), Some(Error::environment(line)))
-            }
+            Err(why) => (Contents::default(), Some(format!("{} is not used: {why}", file.display()))),
         };
         let mut kept = if kept.boot == boot() { kept } else { Contents::default() };
         kept.programs.retain(|p| start_ticks(p.pid) == Some(p.start));
         kept.seats.retain(|seat| start_ticks(seat.pid) == Some(seat.start));
-        (Kept { file: Some(file), policies: kept.policies, absent: kept.programs.into(), seats: kept.seats }, why)
+        let Contents { policies, programs, seats, .. } = kept;
+        Kept { file: Some(file), policies, absent: programs.into(), seats, unread }
     }
 
     /// Place of a program in a pool of an earlier daemon.

@@ -103,6 +103,12 @@ impl Devices {
         !self.wanted.is_empty()
     }
 
+    /// Devices that programs use and whose driver has told of them and tells no more.
+    pub(crate) fn silent(&self, now_ns: u64) -> Vec<String> {
+        let silent = self.known.iter().filter(|(key, device)| self.wanted.contains(*key) && device.is_stale(now_ns));
+        silent.map(|(key, _)| key.clone()).collect()
+    }
+
     /// Devices that programs use and whose state is or was known.
     pub(crate) fn in_use(&self) -> Vec<String> {
         self.wanted.iter().filter(|key| self.known.contains_key(*key)).cloned().collect()
@@ -246,6 +252,17 @@ pub fn sources() -> Vec<String> {
     let amd = amdgpu::addresses();
     let amd = (!amd.is_empty()).then(|| format!("amdgpu's files in /sys ({})", amd.join(", ")));
     nvml::version().into_iter().map(|version| format!("NVML, driver {version}")).chain(amd).collect()
+}
+
+#[cfg(test)]
+impl Devices {
+    /// Takes a state of a device, as if its driver had told it.
+    pub(crate) fn pretend(&mut self, key: &str, at_ns: u64) {
+        let (label, state) = (DeviceLabel::default(), DeviceState::default());
+        let look =
+            Look { at_ns, device: key.to_owned(), source: Source::Nvml, name: None, label, state, processes: None };
+        self.note(look, |_| true);
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
 use super::exchange::Exchange;
 use super::page;
 use super::series::{Series, Shown};
@@ -48,24 +51,25 @@ impl Stream for TcpStream {
 struct Answers {
     listener: Listener,
     exchange: Arc<Exchange>,
+    address: String,
     /// The number of the snapshot that was taken in last, and how many programs had no room.
     series: Mutex<(Series, u64, u64)>,
 }
 
-/// Listens, and answers from now on. Returns the address for the log, or a line that nothing would reach it there.
+/// Listens, and answers from now on. Returns the address for the log.
 ///
 /// # Errors
-/// Fails if the address cannot be listened at.
+/// Fails if the address cannot be listened at, or nothing would reach it there.
 pub(super) fn start(config: &MetricsConfig, exchange: &Arc<Exchange>) -> Result<String, Error> {
     let (listener, address) = match &config.listen {
         Listen::Unix(path) => (Listener::Unix(unix(path)?), format!("unix:{}", path.display())),
         Listen::Tcp(address) => {
-            let fail = |e: std::io::Error| Error::environment(format!("metrics: cannot listen at {address}: {e}"));
+            let fail = |e: std::io::Error| Error::environment(format!("cannot listen at {address}: {e}"));
             let passed = service::passed_listener(*address);
             if passed.is_none() && service::has_no_port_of_its_own() {
-                return Ok(format!(
-                    "{address}, which nothing reaches: this unit may open no port; enable xsched-metrics.socket with that address and restart the service"
-                ));
+                return Err(Error::environment(format!(
+                    "nothing reaches {address}: this unit may open no port; enable xsched-metrics.socket with that address and restart the service"
+                )));
             }
             let listener = passed.map_or_else(|| TcpListener::bind(address), Ok).map_err(fail)?;
             let address = listener.local_addr().map_err(fail)?;
@@ -74,28 +78,38 @@ pub(super) fn start(config: &MetricsConfig, exchange: &Arc<Exchange>) -> Result<
     };
     let shown = Shown { names: config.names, pids: config.pids, most: config.max_programs };
     let series = Mutex::new((Series::new(shown), 0, 0));
-    let answers = Arc::new(Answers { listener, exchange: exchange.clone(), series });
-    for _ in 0..METRICS_THREADS {
+    let answers = Arc::new(Answers { listener, exchange: exchange.clone(), address: address.clone(), series });
+    for n in 0..METRICS_THREADS {
         let answers = answers.clone();
-        std::thread::Builder::new()
-            .name("xsched-metrics".into())
-            .spawn(move || answers.serve())
-            .map_err(|e| Error::environment(format!("cannot start a thread: {e}")))?;
+        let started = std::thread::Builder::new().name("xsched-metrics".into()).spawn(move || answers.serve());
+        match started {
+            Ok(_) => (),
+            // One thread is enough.
+            Err(_) if n > 0 => break,
+            Err(e) => return Err(Error::environment(format!("cannot start a thread: {e}"))),
+        }
     }
     Ok(address)
 }
 
 /// A socket that its group may use, too: that of the folder where the folder passes its group on.
 fn unix(path: &Path) -> Result<UnixListener, Error> {
-    let fail = |e: std::io::Error| Error::environment(format!("metrics: cannot listen at {}: {e}", path.display()));
-    let is_left = path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket())
-        && UnixStream::connect(path).is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused);
+    let fail = |e: std::io::Error| Error::environment(format!("cannot listen at {}: {e}", path.display()));
+    let is_left = path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket()) && is_refused(path);
     if is_left {
         std::fs::remove_file(path).map_err(fail)?;
     }
     let listener = UnixListener::bind(path).map_err(fail)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660)).map_err(fail)?;
     Ok(listener)
+}
+
+/// Reports whether no process listens at a socket. A full backlog is no reason to wait.
+fn is_refused(path: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let connect = |socket| rustix::net::connect(socket, &SocketAddrUnix::new(path)?);
+    socket.and_then(connect) == Err(Errno::CONNREFUSED)
 }
 
 impl Answers {
@@ -114,10 +128,7 @@ impl Answers {
 
     fn answer(&self, mut stream: impl Stream) {
         let (status, kind, body) = match head(&mut stream) {
-            Some(head) => guarded("an answer to a monitor", || self.reply(&head)).unwrap_or_else(|fault| {
-                self.exchange.report(fault);
-                ("500 Internal Server Error", "text/plain", "a fault of the daemon, which is in its log\n".to_owned())
-            }),
+            Some(head) => self.guarded_reply(&head),
             None => ("400 Bad Request", "text/plain", "a request of HTTP/1 is expected\n".to_owned()),
         };
         let length = body.len();
@@ -126,6 +137,13 @@ impl Answers {
         );
         // A client that has gone needs no answer.
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
+    }
+
+    fn guarded_reply(&self, head: &str) -> (&'static str, &'static str, String) {
+        guarded(format_args!("an answer at {}", self.address), || self.reply(head)).unwrap_or_else(|fault| {
+            self.exchange.report(fault);
+            ("500 Internal Server Error", "text/plain", "a fault of the daemon: its log has it\n".to_owned())
+        })
     }
 
     fn reply(&self, head: &str) -> (&'static str, &'static str, String) {

@@ -9,27 +9,35 @@ use xsched_policy::share::{self, Node};
 use xsched_proto::class::Class;
 use xsched_proto::transitions::Outcome;
 
+use crate::Program;
 use crate::metrics::{Counts, DaemonRow, DeviceRow, Held, Launched, Metrics, Row, Snapshot};
 use crate::net::Own;
 use crate::server::Server;
 use crate::server::clock::now_ns;
+use crate::services::warnings::Part;
 use crate::tuning::{METRICS_DECISION_MAX_NS, METRICS_GONE_MAX, METRICS_PIECE};
-use crate::{Error, Program};
 use xsched_engine::trim;
 
 impl Server {
-    /// Listens for monitors, if the configuration has an address.
-    ///
-    /// # Errors
-    /// Fails if the address cannot be listened at.
-    pub(crate) fn start_metrics(&mut self) -> Result<(), Error> {
-        let Some(config) = self.config.metrics() else { return Ok(()) };
-        let metrics = Metrics::start(&config)?;
-        self.net.watch_own(&metrics, Own::Metrics)?;
-        self.say(&format!("metrics at {}", metrics.address));
-        self.engine.keep_outcomes();
-        self.services.metrics = Some(metrics);
-        Ok(())
+    /// Listens for monitors, if the configuration has an address. If that fails, it is tried again later.
+    pub(crate) fn start_metrics(&mut self) {
+        if self.services.metrics.is_some() {
+            return;
+        }
+        let Some(config) = self.config.metrics() else { return self.note_part(Part::Metrics, None) };
+        let started = Metrics::start(&config).and_then(|metrics| {
+            self.net.watch_own(&metrics, Own::Metrics)?;
+            Ok(metrics)
+        });
+        match started {
+            Ok(metrics) => {
+                self.note_part(Part::Metrics, None);
+                self.say(&format!("metrics at {}", metrics.address));
+                self.engine.keep_outcomes();
+                self.services.metrics = Some(metrics);
+            }
+            Err(why) => self.note_part(Part::Metrics, Some(why.line())),
+        }
     }
 
     /// Counts the outcomes of the last input.

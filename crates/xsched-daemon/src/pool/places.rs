@@ -41,6 +41,7 @@ impl Server {
                     Ok(at) => at,
                     Err(why) => {
                         // With the pools of this side refused, the process gets another place.
+                        self.log(&format!("user {uid}: {}", why.line()));
                         self.refuse_pools(uid, side, why.line());
                         continue;
                     }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use xsched_engine::{DeviceShare, Proof, Standing};
 
 use crate::Error;
+use crate::files::read_kept;
 use crate::tuning::{
     PROVEN_ALL_MAX, PROVEN_ALL_MAX_BYTES, PROVEN_INSIDE_PERCENT, PROVEN_MINUTE_NS, PROVEN_PROGRAMS_MAX,
     PROVEN_USER_MAX_BYTES, TRUST_FILES_MAX,
@@ -60,6 +61,8 @@ pub(crate) struct Proven {
     last: u64,
     /// True if the file has other contents than this.
     pub(crate) is_news: bool,
+    /// Reason for which the records of an earlier daemon are not used.
+    pub(crate) failed: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -164,14 +167,15 @@ impl Proven {
     /// Reads the records that an earlier daemon left in a folder. A file that cannot be read counts as none.
     pub(crate) fn read(folder: Option<&Path>) -> Proven {
         let file = folder.map(|folder| folder.join("proven.toml"));
-        let is_bounded =
-            |file: &&Path| std::fs::metadata(file).is_ok_and(|meta| meta.len() <= 2 * PROVEN_ALL_MAX_BYTES as u64);
-        let text = file.as_deref().filter(is_bounded).and_then(|file| std::fs::read_to_string(file).ok());
-        let known = text.and_then(|text| toml::from_str(&text).ok());
+        let max_bytes = 2 * PROVEN_ALL_MAX_BYTES as u64;
+        let (Known { mut programs }, failed) =
+            file.as_deref().map_or_else(Default::default, |file| read_kept(file, max_bytes));
         // A daemon never writes more.
-        let known: Known = known.filter(|known: &Known| known.programs.len() <= PROVEN_ALL_MAX).unwrap_or_default();
-        let last = known.programs.values().map(|record| record.used).max().unwrap_or(0);
-        let mut proven = Proven { file, programs: known.programs, last, is_news: false };
+        if programs.len() > PROVEN_ALL_MAX {
+            programs.clear();
+        }
+        let last = programs.values().map(|record| record.used).max().unwrap_or(0);
+        let mut proven = Proven { file, programs, last, is_news: false, failed };
         proven.make_room();
         proven
     }

@@ -13,6 +13,7 @@ use crate::pool::trusted::{Followed, Joining, Waiting};
 use crate::server::Server;
 use crate::server::timers::Timer;
 use crate::services::trust::{Known, Outcome, Process, Task};
+use crate::services::warnings::Part;
 use crate::tuning::{TRUST_LOOK_NS, TRUST_PIECE, TRUST_WAIT_NS};
 use crate::{Error, Program};
 
@@ -103,8 +104,11 @@ impl Server {
                 Outcome::Lines(uid, lines) => {
                     lines.iter().for_each(|line| self.record(identity::of_machine(uid), line));
                 }
+                Outcome::Written(_) => (),
             }
         }
+        let failed = self.services.trust.failed.clone();
+        self.note_part(Part::Proven, failed.as_deref());
     }
 
     /// Gives processes that have waited for long enough their places, and polls the last minute of some programs.

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::tuning::{FAULTS_MAX, POOL_LONG_US, PROGRAM_MAX_BYTES, PROGRAMS_MAX};
+use crate::files::read_kept;
+use crate::tuning::{FAULTS_MAX, POOL_LONG_US, PROGRAM_MAX_BYTES, PROGRAMS_MAX, UNSUITABLE_MAX_BYTES};
 
 const HEAD: &str = "\
 # Programs that do not suit others of a pool (user id and program: longest kernel in us, GPU faults that ended a pool).
@@ -20,6 +21,8 @@ const HEAD: &str = "\
 pub(crate) struct Unsuitable {
     file: Option<PathBuf>,
     known: Known,
+    /// Reason for which the list of an earlier daemon is not used, or the present one is not on disk.
+    pub(crate) failed: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -56,9 +59,9 @@ impl Unsuitable {
     /// Reads the list that an earlier daemon left in a folder. A file that cannot be read counts as none.
     pub(crate) fn read(folder: Option<&Path>) -> Unsuitable {
         let file = folder.map(|folder| folder.join("unsuitable.toml"));
-        let text = file.as_deref().and_then(|file| std::fs::read_to_string(file).ok());
-        let known = text.and_then(|text| toml::from_str(&text).ok()).unwrap_or_default();
-        Unsuitable { file, known }
+        let (known, failed) =
+            file.as_deref().map_or_else(Default::default, |file| read_kept(file, UNSUITABLE_MAX_BYTES));
+        Unsuitable { file, known, failed }
     }
 
     /// Names of all known programs.
@@ -106,7 +109,9 @@ impl Unsuitable {
         }
         change(self.known.programs.entry(key.to_owned()).or_default());
         let Some(file) = &self.file else { return Ok(()) };
-        self.write(file).map_err(|e| Error::environment(format!("cannot write {}: {e}", file.display())))
+        let failed = self.write(file).err().map(|e| format!("cannot write {}: {e}", file.display()));
+        self.failed.clone_from(&failed);
+        failed.map_or(Ok(()), |why| Err(Error::environment(why)))
     }
 
     fn write(&self, file: &Path) -> std::io::Result<()> {
@@ -140,7 +145,9 @@ mod tests {
         std::fs::write(&file, kept.join("\n")).unwrap();
         assert_eq!(Unsuitable::read(Some(&state)).of(&trains), None);
         std::fs::write(&file, "no toml [").unwrap();
-        assert_eq!(Unsuitable::read(Some(&state)).of(&trains), None);
+        let unread = Unsuitable::read(Some(&state));
+        assert_eq!(unread.of(&trains), None);
+        assert!(unread.failed.is_some_and(|why| why.contains("unsuitable.toml is not used: ")));
     }
 
     #[test]

@@ -116,6 +116,11 @@ impl Server {
     fn scheduler_failed(&mut self, why: &str) {
         let Some(host) = self.services.scheduler.take() else { return };
         self.net.unwatch(&host.socket);
+        self.do_without_scheduler(&format!("the scheduler {} failed: {why}", host.library.display()));
+    }
+
+    /// Goes on with the default policy, for this reason.
+    pub(crate) fn do_without_scheduler(&mut self, why: &str) {
         let default = registry::DEFAULT;
         let arbiter = self.engine.arbiter();
         let mut back: Vec<Option<String>> = Vec::new();
@@ -129,7 +134,7 @@ impl Server {
             }
         }
         let then = if is_back { format!(": the policy is {default} from here on") } else { String::new() };
-        let line = format!("the scheduler {} failed: {why}{then}", host.library.display());
+        let line = format!("{why}{then}");
         self.say(&line);
         self.history.scheduler_failure = Some(line);
     }

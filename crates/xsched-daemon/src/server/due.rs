@@ -6,8 +6,10 @@ use super::Server;
 use crate::Input;
 use crate::scheduler::process::Host;
 use crate::server::timers::Timer;
+use crate::services::warnings::Part;
 use crate::tuning::{
-    ACCOUNTS_AGAIN_NS, BEAT_NS, DEVICE_LOOK_NS, LOOK_NS, MEASURE_NS, MEMORY_NS, NICE_NS, POOL_LOOK_NS, USAGE_NS,
+    ACCOUNTS_AGAIN_NS, BEAT_NS, DEVICE_LOOK_NS, LOOK_NS, MEASURE_NS, MEMORY_NS, METRICS_AGAIN_NS, NICE_NS,
+    POOL_LOOK_NS, USAGE_NS,
 };
 
 impl Server {
@@ -19,18 +21,10 @@ impl Server {
                 Timer::Look => self.input(Input::LookTime),
                 Timer::Beat => self.input(Input::Beat),
                 Timer::Memory => self.input(Input::MemoryTime),
-                Timer::Nice => self.poll_nice(),
                 Timer::Unread => self.net.end_unread(),
                 Timer::Silent => self.net.end_silent(),
                 Timer::Lines => self.services.events.tend(self.now_ns),
-                Timer::State => self.write_kept(),
-                Timer::Devices => self.poll_devices(),
-                Timer::Measure => self.measure(),
-                Timer::Usage | Timer::UsageQuery => self.begin_usage_sweep(),
-                Timer::Pools => self.poll_pools(),
-                Timer::Trust => self.tend_trust(),
                 Timer::Reaper => self.net.listen_again(),
-                Timer::Accounts => self.find_accounts(),
                 Timer::Trim => {
                     // While a gate is closed, decisions may come soon.
                     let is_quiet = !self.engine.arbiter().any_scrutinised();
@@ -42,12 +36,38 @@ impl Server {
                     self.detail_of_own(|| "ends: it has had no clients for as long as it was told".to_owned());
                     self.life.stop = true;
                 }
+                Timer::Nice
+                | Timer::State
+                | Timer::Devices
+                | Timer::Measure
+                | Timer::Usage
+                | Timer::UsageQuery
+                | Timer::Pools
+                | Timer::Trust
+                | Timer::Accounts
+                | Timer::Metrics => _ = self.for_itself("work at a set time", |server| server.do_beside(timer)),
                 // The loop handles these in each turn.
                 Timer::Identify | Timer::TrustWorker | Timer::Service | Timer::Snapshots | Timer::Rations => (),
             }
         }
         if self.history.recent.is_due(self.now_ns) && !self.engine.groups().is_empty() {
             self.sample_shares();
+        }
+    }
+
+    /// Does work beside decisions that is due, and due again after a period.
+    fn do_beside(&mut self, timer: Timer) {
+        match timer {
+            Timer::Nice => self.poll_nice(),
+            Timer::State => self.write_kept(),
+            Timer::Devices => self.poll_devices(),
+            Timer::Measure => self.measure(),
+            Timer::Usage | Timer::UsageQuery => self.begin_usage_sweep(),
+            Timer::Pools => self.poll_pools(),
+            Timer::Trust => self.tend_trust(),
+            Timer::Accounts => self.find_accounts(),
+            Timer::Metrics => self.start_metrics(),
+            _ => (),
         }
     }
 
@@ -68,6 +88,7 @@ impl Server {
             (Timer::Usage, self.history.accounting.is_needed(), USAGE_NS),
             (Timer::Pools, self.places.pools.need_looks(), POOL_LOOK_NS),
             (Timer::Accounts, self.config.awaits_accounts, ACCOUNTS_AGAIN_NS),
+            (Timer::Metrics, self.services.warnings.has(Part::Metrics), METRICS_AGAIN_NS),
         ];
         for (timer, wanted, period_ns) in kept {
             self.timers.keep(timer, wanted, now_ns + period_ns);

@@ -12,6 +12,7 @@ use crate::net::socket::unread_bytes;
 use crate::programs::pages;
 use crate::server::Server;
 use crate::server::timers::Timer;
+use crate::services::warnings::Part;
 use crate::tuning::{REMEMBER_NS, UNREAD_BYTES};
 
 impl Server {
@@ -107,10 +108,10 @@ impl Server {
         }
     }
 
-    fn write_burst(&mut self, line: &str) {
+    pub(super) fn write_burst(&mut self, line: &str) {
         if let Some(Err(e)) = self.services.bursts.as_mut().map(|bursts| bursts.write(line)) {
             self.services.bursts = None;
-            self.say(&format!("bursts are written no more: {e}"));
+            self.note_part(Part::Bursts, Some(&format!("they are written no more: {e}")));
         }
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod clock;
 mod due;
 mod effects;
 mod faults;
+mod optional;
 mod precedence;
 pub(crate) mod service;
 mod signals;
@@ -51,6 +52,7 @@ use crate::services::identify::{Identify, Who};
 use crate::services::snapshot::Snapshots;
 use crate::services::trust::Trust;
 use crate::services::usage::UsageBooks;
+use crate::services::warnings::Warnings;
 use crate::usage::Accounting;
 use crate::{Engine, Error};
 
@@ -123,6 +125,8 @@ pub(crate) struct Services {
     pub(crate) metrics: Option<Metrics>,
     /// Operator's own scheduler, while it works.
     pub(crate) scheduler: Option<Host>,
+    /// Optional parts that do not work.
+    pub(crate) warnings: Warnings,
 }
 
 /// Records of the past.

@@ -33,6 +33,7 @@ use crate::services::identify::Identify;
 use crate::services::snapshot::Snapshots;
 use crate::services::trust::Trust;
 use crate::services::usage::UsageBooks;
+use crate::services::warnings::{Part, Warnings};
 use crate::usage::Accounting;
 use crate::{Engine, Error, Options};
 
@@ -46,8 +47,8 @@ impl Server {
         let (config, policy) = sources.read()?;
         let may_yield = pages::may_yield()?;
         let events = EventLog::new(options.log.as_deref(), options.log_details)?;
-        let scheduler = options.scheduler.as_deref().map(Host::start).transpose()?;
-        let bursts = options.bursts.as_deref().map(Bursts::create).transpose()?;
+        let (scheduler, without_scheduler) = or_reason(options.scheduler.as_deref().map(Host::start));
+        let (bursts, without_bursts) = or_reason(options.bursts.as_deref().map(Bursts::create));
         let now_ns = now_ns();
         let net = Net::new(Listener::new(&options.socket)?, now_ns)?;
         let idle_exit = options.idle_exit.or(config.idle_exit_s.map(Duration::from_secs));
@@ -58,7 +59,6 @@ impl Server {
         let services = Services::new(options, events, bursts, scheduler)?;
         life.watch(&net)?;
         services.watch(&net)?;
-        let (kept, unreadable) = Kept::read(options.state.as_deref(), &options.socket);
         let mut server = Server {
             engine,
             net,
@@ -70,25 +70,28 @@ impl Server {
             life,
             config,
             sources,
-            kept,
+            kept: Kept::read(options.state.as_deref(), &options.socket),
             timers: Timers::default(),
             trim: Trim::default(),
             now_ns,
         };
-        server.begin(options, unreadable)?;
+        server.note_part(Part::Bursts, without_bursts.as_deref());
+        server.begin(options, without_scheduler.as_deref());
         Ok(server)
     }
 
     /// Restores settings made at run time, starts metrics, and logs the start.
-    fn begin(&mut self, options: &Options, unreadable: Option<Error>) -> Result<(), Error> {
+    fn begin(&mut self, options: &Options, without_scheduler: Option<&str>) {
         self.engine.set_now(self.now_ns);
         self.config.notices.iter().for_each(|line| self.say(line));
-        unreadable.iter().for_each(|why| self.say(&why.to_string()));
+        if let Some(why) = without_scheduler {
+            self.do_without_scheduler(why);
+        }
+        self.note_parts();
         self.restore_policies();
-        self.start_metrics()?;
+        self.start_metrics();
         let (at, policy) = (options.socket.display(), self.engine.arbiter().policy());
         self.say(&format!("listens at {at}, policy {policy}, configuration {}", self.sources.text()));
-        Ok(())
     }
 }
 
@@ -126,6 +129,7 @@ impl Services {
             devices: made(EVENT, Devices::new(options.device_host.clone()))?,
             metrics: None,
             scheduler,
+            warnings: Warnings::default(),
         })
     }
 
@@ -180,6 +184,15 @@ impl Life {
     fn watch(&self, net: &Net) -> Result<(), Error> {
         net.watch_own(&self.timer, Own::Timer)?;
         net.watch_own(&self.signals, Own::Signals)
+    }
+}
+
+/// Returns an optional part if it could be made, or the reason why not.
+fn or_reason<T>(made: Option<Result<T, Error>>) -> (Option<T>, Option<String>) {
+    match made {
+        None => (None, None),
+        Some(Ok(part)) => (Some(part), None),
+        Some(Err(why)) => (None, Some(why.to_string())),
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) enum Timer {
     Snapshots,
     /// Work that waits for its user's ration.
     Rations,
+    /// Next attempt to listen for monitors.
+    Metrics,
     /// End of a daemon without programs.
     Idle,
 }

@@ -30,5 +30,6 @@ pub(crate) mod identify;
 pub(crate) mod snapshot;
 pub(crate) mod trust;
 pub(crate) mod usage;
+pub(crate) mod warnings;
 pub(crate) mod worker;
 pub(crate) mod writer;

@@ -58,6 +58,8 @@ pub(crate) enum Outcome {
     },
     /// Lines for the log, about programs of a user.
     Lines(u32, Vec<String>),
+    /// End of a write of the records; the reason if it failed.
+    Written(Option<String>),
 }
 
 #[cfg(test)]
@@ -69,6 +71,7 @@ impl Outcome {
                 Outcome::Known { conn: *conn, epoch: *epoch, known: known.clone() }
             }
             Outcome::Lines(uid, lines) => Outcome::Lines(*uid, lines.clone()),
+            Outcome::Written(failed) => Outcome::Written(failed.clone()),
         }
     }
 }
@@ -94,6 +97,8 @@ pub(crate) struct Trust {
     epochs: Epochs<u64>,
     /// True once the daemon is ending.
     ends: Arc<AtomicBool>,
+    /// Reason for which the records are not those on disk.
+    pub(crate) failed: Option<String>,
 }
 
 impl Trust {
@@ -102,7 +107,9 @@ impl Trust {
     /// # Errors
     /// Fails if no descriptor is left.
     pub(crate) fn new(folder: Option<&Path>) -> rustix::io::Result<Trust> {
-        let proven = Arc::new(Mutex::new(Proven::read(folder)));
+        let proven = Proven::read(folder);
+        let failed = proven.failed.clone();
+        let proven = Arc::new(Mutex::new(proven));
         let end = End::Drained(Duration::from_millis(WRITER_END_MS));
         let spec = Spec { lost_max: LOST_MAX, queued_max: TRUST_QUEUE, end, ..Spec::named("xsched-trust") };
         let user = |task: &Task| match task {
@@ -115,7 +122,7 @@ impl Trust {
         let worker = Worker::new(spec, ByUser::new(user), move || -> Box<dyn Service<Task, Outcome>> {
             Box::new(Thread { proven: proven.clone(), ends: its_ends.clone(), written_ns: now_ns() })
         });
-        Ok(Trust { worker: worker?, epochs: Epochs::default(), ends })
+        Ok(Trust { worker: worker?, epochs: Epochs::default(), ends, failed })
     }
 
     /// Compares a process that would join a pool with the records. Returns false if that is impossible now.
@@ -147,6 +154,7 @@ impl Trust {
             let outcome = self.worker.take()?;
             match &outcome {
                 Outcome::Known { conn, epoch, .. } if !self.epochs.accept(conn, *epoch) => (),
+                Outcome::Written(failed) => self.failed.clone_from(failed),
                 _ => return Some(outcome),
             }
         }
@@ -247,9 +255,9 @@ impl Service<Task, Outcome> for Thread {
                 (process.uid, Vec::new())
             }
             Task::Fault(uid, program) => {
-                let mut lines = self.proven().fault(&program);
+                let lines = self.proven().fault(&program);
                 if !lines.is_empty() {
-                    lines.extend(self.write());
+                    outcomes.push(Outcome::Written(self.write()));
                 }
                 (uid, lines)
             }
@@ -268,8 +276,7 @@ impl Service<Task, Outcome> for Thread {
         let is_news = self.proven().is_news;
         let due_ns = (self.written_ns + PROVEN_WRITE_NS).saturating_sub(now_ns());
         if is_news && due_ns == 0 {
-            let failed = self.write();
-            outcomes.extend(failed.map(|line| Outcome::Lines(0, vec![line])));
+            outcomes.push(Outcome::Written(self.write()));
         } else {
             readable(more, is_news.then_some(due_ns));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use xsched_proto::usage::UsageRow;
@@ -20,8 +20,14 @@ pub(crate) enum Task {
     Tell(u64, Query),
 }
 
+pub(crate) enum Outcome {
+    Told(Told),
+    /// End of a write; the reason if it failed.
+    Kept(Option<String>),
+}
+
 /// Answer to a question.
-pub(crate) struct Outcome {
+pub(crate) struct Told {
     conn: u64,
     epoch: u64,
     rows: Result<Vec<UsageRow>, Error>,
@@ -33,6 +39,8 @@ pub(crate) struct UsageBooks {
     /// Questions without an answer, by connection.
     epochs: Epochs<u64>,
     keeps: bool,
+    /// Reason for which the last records are lost; none = they are written.
+    pub(crate) failed: Option<String>,
 }
 
 impl UsageBooks {
@@ -46,20 +54,23 @@ impl UsageBooks {
         let end = End::Drained(Duration::from_millis(WRITER_END_MS));
         let spec = Spec { queued_max: USAGE_QUEUE, end, ..Spec::named("xsched-usage") };
         let worker = Worker::new(spec, VecDeque::new(), move || {
-            let mut files = Folder::new(path.as_deref().unwrap_or(Path::new("/")));
+            let path = path.clone().unwrap_or_else(|| PathBuf::from("/"));
+            let mut files = Folder::new(&path);
             Box::new(move |task| match task {
                 Task::Keep(records) => {
-                    let _ = files.append(&records);
-                    None
+                    let failed = files.append(&records).err();
+                    let line = |e| format!("records are lost: cannot write to {}: {e}", path.display());
+                    Some(Outcome::Kept(failed.map(line)))
                 }
                 Task::Tell(epoch, query) => {
-                    let rows = guarded("an answer on usage", || rows(&files, &query));
+                    let answer = || rows(&files, &query);
+                    let rows = guarded(format_args!("an answer on usage from {}", path.display()), answer);
                     let rows = rows.unwrap_or_else(|fault| Err(fault.noted().into()));
-                    Some(Outcome { conn: query.conn, epoch, rows })
+                    Some(Outcome::Told(Told { conn: query.conn, epoch, rows }))
                 }
             })
         });
-        Ok(UsageBooks { worker: worker?, epochs: Epochs::default(), keeps })
+        Ok(UsageBooks { worker: worker?, epochs: Epochs::default(), keeps, failed: None })
     }
 
     /// Has records written. Returns whether they will be: where not, they are to be handed over again with what comes.
@@ -87,9 +98,12 @@ impl UsageBooks {
     /// Takes an answer, with its connection.
     pub(crate) fn take(&mut self) -> Option<(u64, Result<Vec<UsageRow>, Error>)> {
         loop {
-            let Outcome { conn, epoch, rows } = self.worker.take()?;
-            if self.epochs.accept(&conn, epoch) {
-                return Some((conn, rows));
+            match self.worker.take()? {
+                Outcome::Told(Told { conn, epoch, rows }) if self.epochs.accept(&conn, epoch) => {
+                    return Some((conn, rows));
+                }
+                Outcome::Told(_) => (),
+                Outcome::Kept(failed) => self.failed = failed,
             }
         }
     }
@@ -123,6 +137,11 @@ impl UsageBooks {
 impl Outcome {
     /// A further outcome of the same request.
     pub(crate) fn again(&self) -> Outcome {
-        Outcome { conn: self.conn, epoch: self.epoch, rows: self.rows.clone() }
+        match self {
+            Outcome::Told(Told { conn, epoch, rows }) => {
+                Outcome::Told(Told { conn: *conn, epoch: *epoch, rows: rows.clone() })
+            }
+            Outcome::Kept(failed) => Outcome::Kept(failed.clone()),
+        }
     }
 }

@@ -48,6 +48,8 @@ struct Kept {
     left_out: u64,
     /// File, and the function that makes its text.
     state: Option<(PathBuf, MakeText)>,
+    /// Reason for which the last state could not be written; none = it is written.
+    unwritten: Option<String>,
 }
 
 /// Interface of the service for the loop. The thread is never replaced, since two would write to the same files.
@@ -89,6 +91,11 @@ impl Writer {
         }
     }
 
+    /// Reason for which the last state could not be written; none = it is written.
+    pub(crate) fn unwritten(&self) -> Option<String> {
+        locked(&self.kept).unwritten.clone()
+    }
+
     /// Takes the faults of the thread.
     pub(crate) fn take_faults(&self) -> Vec<Fault> {
         self.worker.take_faults()
@@ -117,10 +124,9 @@ fn write(task: Task, kept: &Mutex<Kept>, sink: &mut Sink) {
         }
         Task::State => {
             let state = locked(kept).state.take();
-            if let Some((path, text)) = state
-                && let Err(e) = replace(&path, &text())
-            {
-                sink.write(&format!("cannot write {}: {e}", path.display()));
+            if let Some((path, text)) = state {
+                let failed = replace(&path, &text()).err();
+                locked(kept).unwritten = failed.map(|e| format!("cannot write {}: {e}", path.display()));
             }
         }
     }

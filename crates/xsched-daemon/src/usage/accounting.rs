@@ -11,6 +11,7 @@ use xsched_proto::wire::DaemonMsg;
 use crate::commands::Answer;
 use crate::identity::User;
 use crate::server::Server;
+use crate::services::warnings::Part;
 use crate::tuning::{BOOKS_PIECE, USAGE_QUEUE};
 use crate::usage::{Query, Sweep};
 use crate::{Error, Input};
@@ -156,6 +157,8 @@ impl Server {
                 Err(why) => self.finish(id, &DaemonMsg::Refused(why)),
             }
         }
+        let failed = self.services.usage.failed.clone();
+        self.note_part(Part::Usage, failed.as_deref());
     }
 }
 

@@ -12,6 +12,8 @@ mod sum;
 
 use xsched_proto::usage::UsageBy;
 
+#[cfg(test)]
+pub(crate) use self::file::tests::record as example_record;
 pub(crate) use self::folder::Folder;
 pub(crate) use self::programs::{Accounting, Sweep};
 pub(crate) use self::record::{Identity, Record};

@@ -244,7 +244,12 @@ fn daemon_checks(socket: Option<&Path>) -> (Option<u32>, Vec<Check>) {
     checks.extend(d.warnings.iter().map(|found| Check::note(name, Cause::PartFailed, found, advice)));
     if d.panics > 0 {
         let found = format!("it has caught {} faults of its own; each cost a message, or a part of a task", d.panics);
-        checks.push(Check::note(name, Cause::Faults, found, "report the lines with \"a fault of the daemon\" of its log"));
+        checks.push(Check::note(
+            name,
+            Cause::Faults,
+            found,
+            "report the lines with \"a fault of the daemon\" of its log",
+        ));
     }
     if let Some(found) = &d.configuration_fault {
         checks.push(Check::note(name, Cause::BadConfiguration, found, "mend it, then `xsched daemon reload`"));
