@@ -18,6 +18,8 @@ mod commands;
 mod config;
 mod devices;
 mod files;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod guard;
 mod history;
 mod identity;

@@ -31,6 +31,9 @@ fn main() {
     for (name, script) in scripts() {
         write("connection", name, &script);
     }
+    for (name, script) in scripts_of_words() {
+        write("segment", name, &script);
+    }
     for (name, script) in scripts_of_an_engine() {
         write("daemon", name, &script);
     }
@@ -110,6 +113,25 @@ fn scripts() -> Vec<(&'static str, Vec<u8>)> {
         ("words", vec![0, 1, 0, 0x41, 0, 2, 3, 0, 3, 0x50, 4, 1, 0, 0, 0, 4, 6, 3, 0x60, 4, 0xff, 0xff, 0xff, 0xff, 4]),
         ("descriptors", vec![5, 3, 5, 9, 0, 5, 17]),
         ("ps", [&[7][..], &with_length(&ps), &[6, 0]].concat()),
+    ]
+}
+
+/// Seeds of `src/segment.rs`.
+fn scripts_of_words() -> Vec<(&'static str, Vec<u8>)> {
+    let (group, queue_5, wants, ps, page) = ([0, 0, 0], [1, 5, 0], [4, 0, 0], [5], [6]);
+    let used = |queues: u8| [2, 0, 0, 0, queues, 0, 0, 0];
+    let later = |steps: u8, queues: u8| [3, steps, 0, 0, 0, queues, 0, 0, 0];
+    // The word of queue 5 that names its group.
+    let of_group = [2, 4, 5, 0, 1, 0, 0, 0];
+    // More counters than there are, and the first of them of a queue beyond the used ones.
+    let counters = [[2, 1, 0, 0, 0xff, 0xff, 0xff, 0xff], [2, 5, 0, 0, 0xff, 0x7f, 0, 0]].concat();
+    let known = [&group[..], &queue_5, &used(6), &of_group, &counters].concat();
+    let read = [&wants[..], &ps, &page].concat();
+    vec![
+        ("unused", [&[1][..], &group, &queue_5, &wants, &ps].concat()),
+        ("known", [&[1][..], &known, &read].concat()),
+        ("known-to-groups", [&[0][..], &known, &read].concat()),
+        ("fewer", [&[1][..], &known, &later(2, 0), &wants, &ps, &later(1, 6), &later(0, 0), &page].concat()),
     ]
 }
 

@@ -12,9 +12,11 @@ mod library;
 mod packets;
 mod piece;
 mod planted;
+mod program;
 mod rules;
 mod running;
 mod scratch;
+mod segment;
 mod state;
 mod words;
 
@@ -45,9 +47,10 @@ impl Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     Target { name: "packets", run: packets::run, slow: false, words: &[] },
     Target { name: "connection", run: connection::run, slow: true, words: &[] },
+    Target { name: "segment", run: segment::run, slow: true, words: &[] },
     Target { name: "daemon", run: daemon::run, slow: true, words: &[] },
     Target { name: "library", run: library::run, slow: true, words: &[] },
     Target { name: "answers", run: answers::run, slow: true, words: &[] },

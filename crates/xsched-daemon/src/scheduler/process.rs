@@ -128,7 +128,7 @@ impl Host {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 impl Host {
     /// Scheduler that a test plays at the other end of the socket.
     pub(crate) fn at(socket: OwnedFd, per_stream: bool) -> Host {

@@ -69,6 +69,8 @@ impl ClientSegment {
     }
 
     fn get(&self) -> &Segment {
+        #[cfg(feature = "fuzzing")]
+        super::between::step();
         self.mapping.get()
     }
 
@@ -128,6 +130,8 @@ impl ClientSegment {
         for begin in places.clone().step_by(at_once) {
             let wanted = (places.end - begin).min(at_once);
             let offset = (base + begin * BYTES) as u64;
+            #[cfg(feature = "fuzzing")]
+            super::between::step();
             // The file is sealed at a segment's size, so that only an interruption can shorten the read.
             let got = rustix::io::pread(&self.file, &mut buffer[..wanted * BYTES], offset).unwrap_or(0);
             let (read, _) = buffer[..got].as_chunks::<BYTES>();
