@@ -75,6 +75,7 @@ pub(crate) enum FromKeeper {
         /// Number of GPUs that it sees.
         gpus: usize,
     },
+    /// There is no control daemon, or the one that was started serves no further program.
     Failed(Error),
 }
 
@@ -256,7 +257,7 @@ impl Kept {
                 fds.extend(daemon.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
                 match rustix::event::poll(&mut fds, Some(&LOOK)) {
                     Ok(0) => {
-                        self.end_if_too_full();
+                        self.end_if_too_full(daemon);
                         continue;
                     }
                     Ok(_) => !fds[0].revents().is_empty(),
@@ -280,10 +281,16 @@ impl Kept {
         remove(&self.folder);
     }
 
-    /// Ends the pool if its folder holds more than a pool needs: the user would take room from all others. The folder is cleared at once,
-    /// since the pool lives for as long as its programs.
-    fn end_if_too_full(&self) {
+    /// Ends the pool if its folder holds more than a pool needs: the user would take room from all others. The daemon is told first, and sends
+    /// no program there any more. The folder is cleared at once, since the pool lives for as long as its programs.
+    fn end_if_too_full(&self, daemon: Option<BorrowedFd<'_>>) {
         let Some(excess) = folder::excess(&self.folder) else { return };
+        if let Some(daemon) = daemon {
+            let why = Error::Environment(format!("the folder of the pool holds {excess}"));
+            say(daemon, &FromKeeper::Failed(why), &[]);
+            // The daemon waits for changes of the log, and reads messages then.
+            let _ = self.log.set_len(0);
+        }
         say_line(&format!(
             "user {}: a pool ends, as its folder {} holds {excess}",
             self.owner.uid,

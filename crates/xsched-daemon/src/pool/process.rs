@@ -27,6 +27,8 @@ use crate::tuning::POOL_LOG_MAX_BYTES;
 
 /// Command by which this program is a keeper.
 const KEEPER: &str = "pool-keeper";
+/// Longest message in which a keeper gives its pool up, in bytes: a line with a path.
+const GIVEN_UP_MAX: usize = 8 << 10;
 
 /// Keeper of a pool, and the control daemon that it has started.
 pub(crate) struct Process {
@@ -113,10 +115,13 @@ impl Process {
     /// Takes the keeper's answer, if it has arrived. Returns the number of GPUs when the control daemon has been started.
     ///
     /// # Errors
-    /// Returns the reason for which there will be no control daemon.
+    /// Returns the reason for which there will be no control daemon, or for which the keeper has given it up.
     pub(crate) fn hear(&mut self) -> Result<Option<usize>, Error> {
-        if self.control.is_some() || self.failed {
+        if self.failed {
             return Ok(None);
+        }
+        if self.control.is_some() {
+            return self.given_up().map_or(Ok(None), Err);
         }
         let mut buffer = vec![0; MAX_PACKET];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -146,6 +151,16 @@ impl Process {
                 self.failed = false;
                 Ok(Some(gpus))
             }
+        }
+    }
+
+    /// Reason for which the keeper ends a pool that serves, once it has sent one.
+    fn given_up(&self) -> Option<Error> {
+        let mut buffer = vec![0; GIVEN_UP_MAX];
+        let (got, _) = rustix::net::recv(&self.keeper, &mut *buffer, RecvFlags::DONTWAIT).ok()?;
+        match decode(&buffer[..got]) {
+            Ok(FromKeeper::Failed(why)) => Some(why),
+            _ => None,
         }
     }
 
@@ -215,4 +230,26 @@ fn connect(path: &Path) -> Result<OwnedFd, Error> {
         rustix::net::connect(&socket, &address).map(|()| socket)
     });
     connected.map_err(|e| Error::environment(format!("no keeper of pools answers at {}: {e}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{getpid, pidfd_open};
+
+    #[test]
+    fn a_keeper_that_gives_up_a_pool_that_serves_is_heard() {
+        let (keeper, other) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let pidfd = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+        let control = Control { pipe: "/none".into(), pidfd, log: tempfile::tempfile().unwrap() };
+        let mut process = Process { keeper, child: None, control: Some(control), failed: false };
+        assert_eq!(process.hear(), Ok(None), "nothing is sent");
+        let why = Error::environment("its folder holds too much");
+        socket::send(other.as_fd(), &encode(&FromKeeper::Failed(why.clone())).unwrap(), &[]).unwrap();
+        assert_eq!(process.hear(), Err(why));
+        drop(other);
+        assert_eq!(process.hear(), Ok(None), "its end alone ends no pool");
+        assert!(process.is_alive());
+    }
 }
