@@ -76,6 +76,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_kept_and_damaged_or_too_large_counts_as_empty() {
+        type Kept = std::collections::BTreeMap<String, u32>;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kept.toml");
+        let read = || read_kept::<Kept>(&path, 6);
+        assert_eq!(read(), (Kept::new(), None), "there is none");
+        std::fs::write(&path, "a = 1\n").unwrap();
+        assert_eq!(read(), (Kept::from([("a".into(), 1)]), None));
+        for (text, why) in [("a = 12\n", "it is too large"), ("a = [", "")] {
+            std::fs::write(&path, text).unwrap();
+            let (kept, failed) = read();
+            assert!(kept.is_empty() && failed.is_some_and(|line| line.contains(&format!("is not used: {why}"))));
+        }
+    }
+
+    #[test]
     fn a_file_that_might_never_end_is_refused_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
