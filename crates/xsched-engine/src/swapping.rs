@@ -155,7 +155,7 @@ impl<M: Memory> Engine<M> {
     /// Decides on a question that waits. True: it is answered.
     fn pass_question(&mut self, room: &mut Room, pass: &mut Pass, question: WantId) -> bool {
         room.steps += STEPS_OF_QUESTION;
-        // It may have been given up since the pass began.
+        // A question may have been given up since the pass began.
         let Some((id, want)) = self.wants.get(question) else { return false };
         // Memory that comes back does not overtake what waits before it.
         if want.returns && pass.has_waiting {

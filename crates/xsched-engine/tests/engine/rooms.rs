@@ -171,7 +171,7 @@ fn questions_are_bounded_by_user_and_device_and_another_user_waits_as_before() {
 fn crowd(w: &mut World, programs: usize) -> (Client, Vec<Client>) {
     let low = holder(w, OWN, Class::Low, DEVICE, None, None);
     holds(&low, 29 * GIB);
-    let class = |n: usize| if n % 2 == 0 { Class::High } else { Class::Normal };
+    let class = |n: usize| if n.is_multiple_of(2) { Class::High } else { Class::Normal };
     let all = (0..programs).map(|n| holder(w, user((n / 64) as u32), class(n), DEVICE, None, None)).collect();
     (low, all)
 }
