@@ -68,10 +68,11 @@ const REPETITIONS: u32 = 3;
 /// Exit code of our scripts where nothing could run; they have printed the reason.
 const NOTHING_RAN: i32 = 3;
 /// Tests of the measuring scripts, and tests of programs that run side by side.
-const SCRIPTS: [&[&str]; 6] = [
+const SCRIPTS: [&[&str]; 7] = [
     &["-m", "unittest", "-v", "benches/cuda/test_conduct.py"],
     &["testing/ladders/side_by_side.py", "--trials", "6"],
     &["-m", "unittest", "-v", "benches/cuda/test_coloc.py"],
+    &["-m", "unittest", "-v", "benches/cuda/test_engines.py"],
     &["-m", "unittest", "-v", "benches/hip/test_bench.py"],
     &["-m", "unittest", "-v", "testing/ladders/cuda/test_ladder.py"],
     &["-m", "unittest", "-v", "testing/ladders/opencl/test_ladder.py"],
