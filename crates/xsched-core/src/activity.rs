@@ -96,8 +96,8 @@ impl Group {
             Step::Nothing => {}
             Step::TellDrained => self.report_drained(rt),
             Step::BeginGrace => {
-                if self.grace.begin(view.now_ns) {
-                    rt.agent_by(view.now_ns + view.grace_ns);
+                if self.grace.begin(view.now_ns, self.slot(rt)) {
+                    rt.agent_by(view.now_ns + self.grace.ends_ns());
                 }
             }
         }
@@ -112,7 +112,7 @@ impl Group {
             waiters: self.waiting.load(Acquire),
             waits_since_ns: self.waits_since.load(Relaxed),
             grace_since_ns: self.grace.since.load(Relaxed),
-            grace_ns: self.grace.ns.load(Relaxed),
+            grace_ns: self.grace.ends_ns(),
             now_ns,
         }
     }

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::
 use std::sync::Mutex;
 
 use xsched_flow::activity::next_grace_ns;
+use xsched_flow::gaps::{Cycle, Gaps, Terms};
 use xsched_flow::journal::Record;
 use xsched_flow::tuning::{FIRST_GRACE_NS, INSIDE_NS, LENGTHS_NS, LONG_PARTS, RELEASE_NS};
 use xsched_flow::watchdog::override_commands;
@@ -88,18 +89,77 @@ impl Overrides {
     }
 }
 
-/// Grace time of a group that has drained, at whose end it is idle.
+/// Grace time of a group that has drained, at whose end its request is over, and hold, at whose end it is idle.
 pub(crate) struct Grace {
     /// Time at which the group drained, in ns; 0 = it has not.
     pub(crate) since: AtomicU64,
     /// Length of the grace time, in ns.
     pub(crate) ns: AtomicU64,
+    /// Time for which the group keeps the device through this gap, in ns, if that is longer than its grace time.
+    hold_ns: AtomicU64,
+    /// Length of the last gap, if nothing was learned from it yet, and its end, in ns.
+    gap_ns: AtomicU64,
+    ended_at: AtomicU64,
+    /// True if the group kept the device through that gap.
+    kept: AtomicBool,
+    /// Gaps so far. Only the thread that begins a grace time needs them.
+    gaps: Mutex<Gaps>,
 }
 
 impl Grace {
-    /// Begins the grace time. False: it runs already.
-    pub(crate) fn begin(&self, now_ns: u64) -> bool {
+    fn new() -> Grace {
+        Grace {
+            since: AtomicU64::new(0),
+            ns: AtomicU64::new(FIRST_GRACE_NS),
+            hold_ns: AtomicU64::new(0),
+            gap_ns: AtomicU64::new(0),
+            ended_at: AtomicU64::new(0),
+            kept: AtomicBool::new(false),
+            gaps: Mutex::default(),
+        }
+    }
+
+    /// Begins the grace time, and decides how long the group keeps the device through the gap that begins. False: it runs already.
+    pub(crate) fn begin(&self, now_ns: u64, slot: &GroupSlot) -> bool {
+        if self.runs() {
+            return false;
+        }
+        // Another thread that has begun one just now has decided.
+        if let Ok(mut gaps) = self.gaps.try_lock() {
+            self.hold_ns.store(self.hold(&mut gaps, now_ns, slot), Relaxed);
+        }
         self.since.compare_exchange(0, now_ns, SeqCst, Relaxed).is_ok()
+    }
+
+    /// Learns from the last gap. Returns the hold of the next one, in ns.
+    fn hold(&self, gaps: &mut Gaps, now_ns: u64, slot: &GroupSlot) -> u64 {
+        let hold_us = slot.hold_us.load(Acquire);
+        let terms =
+            Terms { hold_ns: u64::from(hold_us) * 1_000, slowdown_percent: slot.slowdown_percent.load(Relaxed) };
+        let gap_ns = self.gap_ns.swap(0, Relaxed);
+        if hold_us == 0 {
+            return 0;
+        }
+        if gap_ns != 0 {
+            let kept = self.kept.load(Relaxed);
+            let own_ns = now_ns.saturating_sub(self.ended_at.load(Relaxed));
+            gaps.learn(Cycle { gap_ns, own_ns, kept });
+            let count = if kept { &slot.gaps_kept } else { &slot.gaps_given };
+            count.fetch_add(1, Relaxed);
+            slot.gap_us.store((gaps.kept_ns() / 1_000) as u32, Relaxed);
+            slot.gap_cost_us.store((gaps.return_ns() / 1_000) as u32, Relaxed);
+        }
+        let before = journal::is_on().then(|| gaps.clone());
+        let hold_ns = gaps.hold_ns(terms);
+        if let Some(before) = before {
+            journal::record(|| Record::Hold(Box::new(before), terms, hold_ns));
+        }
+        hold_ns
+    }
+
+    /// Time from the begin of the gap at which the group is idle, in ns.
+    pub(crate) fn ends_ns(&self) -> u64 {
+        self.ns.load(Relaxed).max(self.hold_ns.load(Relaxed))
     }
 
     /// Cancels the grace time, which measures nothing then.
@@ -114,7 +174,7 @@ impl Grace {
     }
 
     /// Ends the grace time at a launch: measures the gap between bursts, so that the next grace time can follow it. Returns its begin, in
-    /// ns, if it had run out.
+    /// ns, if it had run out, whether or not the group has kept the device for longer.
     pub(crate) fn end(&self) -> Option<u64> {
         if !self.runs() {
             return None;
@@ -123,7 +183,11 @@ impl Grace {
         if armed == 0 {
             return None;
         }
-        let gap = now_ns().saturating_sub(armed);
+        let now_ns = now_ns();
+        let gap = now_ns.saturating_sub(armed);
+        self.kept.store(gap < self.ends_ns(), Relaxed);
+        self.ended_at.store(now_ns, Relaxed);
+        self.gap_ns.store(gap, Relaxed);
         let grace = self.ns.load(Relaxed);
         let next = next_grace_ns(grace, gap);
         journal::record(|| Record::Grace(grace, gap, next));
@@ -171,7 +235,7 @@ impl Group {
             syncing: AtomicU32::new(0),
             progress: Progress::new(),
             overrides: Overrides::default(),
-            grace: Grace { since: AtomicU64::new(0), ns: AtomicU64::new(FIRST_GRACE_NS) },
+            grace: Grace::new(),
             waits_since: AtomicU64::new(0),
             device_gates: GateHold {
                 inside: AtomicBool::new(false),

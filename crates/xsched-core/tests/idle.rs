@@ -140,6 +140,53 @@ fn the_grace_time_follows_gaps_that_outlast_it() {
     assert!(left_ns < xsched_core::now_ns() + 50_000, "it is 200 us at first");
 }
 
+/// Ends the present gap once it has lasted for so long.
+fn rest(ns: u64) {
+    let began_ns = xsched_core::now_ns();
+    while xsched_core::now_ns() - began_ns < ns {
+        std::hint::spin_loop();
+    }
+}
+
+/// Gaps longer than the grace time once always let others in, at each token of a server.
+#[test]
+fn a_gap_that_the_daemon_lets_a_group_keep_ends_its_request_and_not_its_hold() {
+    let (rt, queue) = granted(Gate::CONTENDED);
+    let group = rt.groups().next().expect("its group");
+    let words = &rt.segment().groups[0];
+    words.slowdown_percent.store(105, Relaxed);
+    words.hold_us.store(3_500, Release);
+    let (mut kept, mut given) = (0, 0);
+    for request in 0..60 {
+        work(rt, queue, 1);
+        let gap = words.gaps_kept.load(Relaxed) + words.gaps_given.load(Relaxed);
+        assert_eq!(gap, request, "each gap is known when the next one begins");
+        // Longer than the grace time, and shorter than is worth it.
+        rest(1_100_000);
+        match group.idle_due_ns(rt, xsched_core::now_ns()) {
+            Some(0) => {
+                given += 1;
+                assert!(group.try_idle(rt, true).is_some());
+            }
+            Some(_) => {
+                kept += 1;
+                assert!(!words.gate.load().must_announce());
+                let bursts = words.bursts.load(Relaxed);
+                assert!(is_slow(rt));
+                assert_eq!(words.bursts.load(Relaxed), bursts + 1, "the request has ended");
+                assert!(words.burst_us.load(Relaxed) < 1_100, "with its last completion");
+            }
+            None => panic!("the grace time runs"),
+        }
+    }
+    // A gap of 1.1 ms after next to no work: the budget is 5 % of 1.1 ms, and a return costs 0.25 ms.
+    assert!(given >= 8 && kept >= 30, "{kept} kept, {given} given away");
+    words.hold_us.store(0, Release);
+    work(rt, queue, 1);
+    rest(1_100_000);
+    assert_eq!(group.idle_due_ns(rt, xsched_core::now_ns()), Some(0), "it may keep none any more");
+}
+
 /// The agent asks for announcements before it checks once more that nothing came. A launch just then once moved the begin of a burst, and
 /// its length told of the rest alone.
 #[test]

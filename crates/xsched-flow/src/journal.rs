@@ -12,6 +12,7 @@ use crate::activity::{self, Activity, Looks, Step, View};
 use crate::admission::{self, AtGate, Budget, InFlight, Pause, Place, Placed};
 use crate::backlog::{Behind, Published, Yielding};
 use crate::estimate::{self, Cell, Fence, Lesson, Pace, Seen};
+use crate::gaps::{Gaps, Terms};
 use crate::signals::Signals;
 use crate::timeline::{self, Evidence, Presumed};
 use crate::watchdog::{self, Bypass};
@@ -66,6 +67,8 @@ pub enum Record {
     Yields(Yielding, u64, bool, Yielding, bool),
     /// [`admission::leaves_out`]: whether the queue keeps up, whether the fence is left out.
     LeavesOut(Place, bool, bool),
+    /// [`Gaps::hold_ns`]: before, what the daemon allows, hold in ns.
+    Hold(Box<Gaps>, Terms, u64),
 }
 
 impl Record {
@@ -73,6 +76,12 @@ impl Record {
     pub fn activity(view: View) -> Record {
         let activity = Activity::of(&view);
         Record::Activity(view, activity, activity.step(), activity.is_late())
+    }
+
+    /// Record of the hold of a gap.
+    fn hold(before: Box<Gaps>, terms: Terms) -> Record {
+        let hold_ns = before.clone().hold_ns(terms);
+        Record::Hold(before, terms, hold_ns)
     }
 
     /// Name of the model that the record belongs to.
@@ -84,6 +93,7 @@ impl Record {
             Record::Presumes(..) => "timeline",
             Record::Sample(..) | Record::Lower(..) | Record::Learn(..) | Record::Pace(..) => "estimate",
             Record::Grace(..) | Record::Look(..) | Record::Activity(..) => "activity",
+            Record::Hold(..) => "gaps",
             Record::Patience(..)
             | Record::Override(..)
             | Record::Bypasses(..)
@@ -150,6 +160,7 @@ impl Record {
                 let (after, goes_on) = before.look(now_ns, clear);
                 Record::Yields(before, now_ns, clear, after, goes_on)
             }
+            Record::Hold(before, terms, _) => Record::hold(before, terms),
             Record::LeavesOut(ask, keeps_up, _) => {
                 Record::LeavesOut(ask, keeps_up, admission::leaves_out(&ask, keeps_up))
             }

@@ -8,6 +8,7 @@
 //! - [`timeline`]: how far a queue is, and which of its commands may be presumed complete.
 //! - [`estimate`]: how long a kind of command keeps the device busy, learned from completions.
 //! - [`activity`]: whether a group is idle, ready, draining, drained or in its grace time.
+//! - [`gaps`]: through which gaps within its requests an urgent program keeps the device.
 //! - [`watchdog`]: limits of everything that must not last for ever: waits for the budget, held commands, a silent daemon.
 //! - [`signals`]: which signals end a wait.
 //! - [`tuning`]: every constant of these models, with its unit and its reason.
@@ -19,6 +20,7 @@ pub mod activity;
 pub mod admission;
 pub mod backlog;
 pub mod estimate;
+pub mod gaps;
 pub mod journal;
 pub mod signals;
 pub mod timeline;

@@ -102,8 +102,9 @@ pub const TIMER_SLACK_NS: u64 = 1_000;
 /// it five BERTs beside one do 86 % of what they do under MPS, with this 91 %, and the one waits no longer (H100). Below it, the pace of
 /// the urgent program's host hides the time that others on the device add to its kernels.
 pub const BEHIND_NS: u64 = 200_000;
-/// Shortest and longest dwell time, in ns: how long all queues must have kept up before held groups go on.
-pub const DWELL_NS: (u64, u64) = (20_000, 2 * SHORT_GAP_NS);
+/// Shortest and longest dwell time, in ns: how long all queues must have kept up before held groups go on. The longest is twice the pause
+/// of a host between two commands of a burst.
+pub const DWELL_NS: (u64, u64) = (20_000, 1_000_000);
 /// Interval at which a held thread polls whether a device has caught up, in ns: nothing wakes the thread up then.
 pub const BEHIND_LOOK_NS: u64 = 30_000;
 /// Length from which on a hold with nothing in flight is reported to the daemon, in ns; the daemon then stops charging the device to the
@@ -112,10 +113,10 @@ pub const HELD_LONG_NS: u64 = 2_000_000;
 
 // ---- Activity ------------------------------------------------------------------------------------------------------------
 
-/// Longest gap for which it is worth keeping the device, in ns; in longer ones others get something done.
+/// Longest gap that every program keeps the device through, in ns, and that ends no request. [`crate::gaps`] decides on longer ones.
 pub const SHORT_GAP_NS: u64 = 500_000;
-/// Shortest and longest grace time, in ns.
-pub const GRACE_NS: (u64, u64) = (20_000, 2 * SHORT_GAP_NS);
+/// Shortest and longest grace time, in ns: the longest is twice [`SHORT_GAP_NS`], as a grace time is twice the gap that it follows.
+pub const GRACE_NS: (u64, u64) = (20_000, 1_000_000);
 /// Grace time of a new group, in ns.
 pub const FIRST_GRACE_NS: u64 = 200_000;
 /// Divisor by which the grace time shrinks per gap; it grows at once. A group that flaps costs more than one that stays
@@ -136,6 +137,40 @@ pub const LOOK_NS: u64 = 2_000_000;
 pub const DRAIN_LOOK_NS: u64 = 50_000;
 /// Interval at which queues that the program fills by itself (HSA) are polled, in ns: with rivals on the device, and without.
 pub const FILLED_LOOK_NS: (u64, u64) = (1_000_000, 20_000_000);
+
+// ---- Gaps ----------------------------------------------------------------------------------------------------------------
+
+/// Assumed cost of the leaving of others at the end of a gap, in ns, until it is learned: what is in flight of them, and a switch of
+/// contexts that cuts a kernel. An H100 takes 0.27 to 0.30 ms.
+pub const RETURN_NS: u64 = 250_000;
+/// Time that passes in a gap before others work, in ns: the report that the group is idle, the answer, their first launch, and a switch.
+pub const COMING_NS: u64 = 100_000;
+/// Least work of others, in ns, for which an urgent program loses 1 ns. At 1, gaps of 0.6 ms would be given away, in which others get half
+/// of the gap done.
+pub const WORTH: f64 = 2.0;
+/// Part of the slowdown budget that is spent: what is learned lags behind, and the P99 of tokens has a budget, too.
+pub const SPENT: f64 = 0.85;
+/// Number of gaps by which a group is known well enough to hold the device.
+pub const FIRST_GAPS: u32 = 8;
+/// Number of gaps between two plans.
+pub const PLAN_GAPS: u32 = 8;
+/// Number of gaps that the distribution of gaps covers: older ones are forgotten.
+pub const GAPS_KEPT: u32 = 128;
+/// Number of gaps between the begins of two probes; a quarter of it while a group has had few gaps.
+pub const PROBE_EACH: u32 = 128;
+/// Number of gaps that a probe keeps.
+pub const PROBE_GAPS: u32 = 8;
+/// Number of gaps kept in a row after which a group counts as alone: work of others that was cut goes on in them.
+pub const KEPT_ALONE: u32 = 5;
+/// Weight of a new sample in the time alone: one part in this many.
+pub const ALONE_PARTS: u32 = 4;
+/// Weight of a new sample in the learned return: one part in this many.
+pub const RETURN_PARTS: u32 = 32;
+/// Factor by which the learned return may differ from [`RETURN_NS`], either way.
+pub const RETURN_MOST: u64 = 4;
+/// Number of gaps kept in a row after which most of the learned return is forgotten. Where it has grown too great for any gap to be given
+/// away, nothing else would show that it has shrunk.
+pub const RETURN_FADES: u32 = 2_048;
 
 // ---- Watchdog ------------------------------------------------------------------------------------------------------------
 

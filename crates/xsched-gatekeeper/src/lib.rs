@@ -39,6 +39,9 @@ pub const BUDGET_DEFAULT_US: u32 = 500;
 /// Least part of the in-flight budget for each of several groups that share it, in µs: with less in flight a device that switches between
 /// their contexts does little else.
 const BUDGET_LEAST_US: u32 = 400;
+/// Longest time for which an urgent group keeps the device through a gap, in µs. Others wait as long for a program that stops within a gap,
+/// and for one that has nothing more to do. With bursts of 1.2 ms, gaps beyond it can all be given away for the slowdown of 1.05.
+const HOLD_US: u32 = 3_500;
 
 /// Change of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +175,7 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
     pub fn add(&mut self, now: Micros, spec: GroupSpec, words: W) {
         words.gate.take_over();
         words.budget_us.store(0, Relaxed);
+        words.hold_us.store(0, Relaxed);
         words.hear_anew();
         let group = Gated {
             state: state::IDLE,
@@ -373,6 +377,10 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
             self.note_bursts(now, id, word, late_us);
             self.note_late(now, id, late_us, word == state::IDLE && self.is_idle(id));
         }
+        if word == state::READY {
+            // A group that keeps the device through the gaps between its requests is not idle meanwhile.
+            self.take_bursts(now, id);
+        }
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         // A group with an open gate is not drained, even if the word still says so.
         if word == group.state || word == state::DRAINED && group.granted {
@@ -385,13 +393,8 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         }
         let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         group.progress.forget();
-        let bursts = group.words.bursts.load(Acquire);
-        let ended = bursts.wrapping_sub(std::mem::replace(&mut group.bursts, bursts));
-        if ended != 0 {
-            group.learn(now * 1_000, ended);
-            let us = group.words.burst_us.load(Relaxed);
-            self.arbiter.take(now, Event::Burst { group: id, us });
-        }
+        self.take_bursts(now, id);
+        let Some(group) = self.groups.get_mut(&id) else { return Ok(()) };
         // News that has come late is noted already.
         let since_ns = (late_us == 0).then(|| group.words.ready_at_ns.load(Relaxed));
         self.note_state(now, id, before, word, since_ns);
@@ -403,6 +406,18 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
         };
         self.event(now, event);
         known
+    }
+
+    /// Learns from the bursts of a group that have ended since the last scan.
+    fn take_bursts(&mut self, now: Micros, id: GroupId) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let bursts = group.words.bursts.load(Acquire);
+        let ended = bursts.wrapping_sub(std::mem::replace(&mut group.bursts, bursts));
+        if ended != 0 {
+            group.learn(now * 1_000, ended);
+            let us = group.words.burst_us.load(Relaxed);
+            self.arbiter.take(now, Event::Burst { group: id, us });
+        }
     }
 
     /// Polls the counters of a group that runs while others wait. `issued` returns the number of its launches; it is called only for such a
@@ -492,6 +507,11 @@ impl<W: Deref<Target = GroupSlot>> Gatekeeper<W> {
                 let group = self.groups.get_mut(&id)?;
                 group.exclusive = on;
                 group.words.gate.mark(Gate::EXCLUSIVE, group.is_exclusive());
+            }
+            Action::KeepsGaps(id, budget) => {
+                let words = &self.groups.get(&id)?.words;
+                words.slowdown_percent.store(budget.unwrap_or_default(), Relaxed);
+                words.hold_us.store(budget.map_or(0, |_| HOLD_US), Release);
             }
             Action::Stalled(id, on) => {
                 let group = self.groups.get_mut(&id)?;

@@ -12,6 +12,7 @@ use super::company::Company;
 use super::*;
 
 mod company;
+mod gaps;
 
 const LOW: GroupId = GroupId(1);
 const HIGH: GroupId = GroupId(2);

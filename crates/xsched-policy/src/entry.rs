@@ -34,6 +34,8 @@ pub struct Entry {
     pub reads_nice: bool,
     /// True if it never leaves a device idle that some group wants.
     pub conserves_work: bool,
+    /// True if urgent groups may keep the device through short gaps of theirs: it is theirs for as long as they want it.
+    pub keeps_gaps: bool,
     /// True if users are shown the policy and may choose it by name. Others are for tests or measurements, or need a program outside.
     pub listed: bool,
 }
@@ -59,6 +61,7 @@ impl Entry {
             across_devices: false,
             reads_nice: false,
             conserves_work: true,
+            keeps_gaps: false,
             listed: true,
         }
     }

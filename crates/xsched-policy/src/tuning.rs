@@ -51,7 +51,10 @@ pub(crate) const PRIORITIES_PER_STEP: f64 = 12.75;
 /// Time off the device that pays back a µs of use under `mlfq`: work that has the device a fifth of the time stays on top.
 pub(crate) const SLEEP_PER_RUN: f64 = 4.0;
 /// Target under `slo` of an urgent program that names none: five percent more than alone.
-pub(crate) const SLO_DEFAULT: Slo = Slo::Slowdown(105);
+pub(crate) const SLO_DEFAULT: Slo = Slo::Slowdown(SLOWDOWN_DEFAULT_PERCENT);
+/// Slowdown that an urgent group without a target accepts, in percent of the time alone, for the work of others in its gaps, or for their
+/// company.
+pub(crate) const SLOWDOWN_DEFAULT_PERCENT: u32 = 105;
 /// Growth of the allowance under `slo` for each burst within its P99, as a part of the target: a miss takes back a fifth of the target, and
 /// the allowance is found within some hundred requests.
 pub(crate) const SLO_GROWTH: f64 = 0.002;

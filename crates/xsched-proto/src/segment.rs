@@ -75,7 +75,8 @@ impl Header {
     }
 }
 
-/// Slot of one suspension unit. 256 bytes; the first 64 are the daemon's (but for two bytes of the gate word).
+/// Slot of one suspension unit. 512 bytes; the first 64 are the daemon's (but for two bytes of the gate word), and so are 64 from
+/// [`GroupSlot::hold_us`] on.
 #[derive(Default)]
 #[repr(C, align(256))]
 pub struct GroupSlot {
@@ -169,6 +170,21 @@ pub struct GroupSlot {
     pub yield_wait_ns: AtomicU64,
     /// Number of commands launched while the gate yielded.
     pub yield_passed: AtomicU64,
+
+    /// Longest time for which the group may keep the device through a gap within its requests, in µs; 0 = no longer than its grace time.
+    pub hold_us: AtomicU32,
+    /// Budget of the slowdown by gaps that are given away, in percent of the time alone: 105 = 1.05. Stored before `hold_us`.
+    pub slowdown_percent: AtomicU32,
+    _rest: [AtomicU32; 14],
+
+    /// Number of gaps that the group kept the device through, and of those that it gave away, while it might keep them.
+    pub gaps_kept: AtomicU64,
+    /// See `gaps_kept`.
+    pub gaps_given: AtomicU64,
+    /// Mean length of the gaps of late that were kept, in µs.
+    pub gap_us: AtomicU32,
+    /// Learned cost of a gap that is given away, in µs.
+    pub gap_cost_us: AtomicU32,
 }
 
 /// Delay from which on a report counts as noticed late by the daemon, in ns. A busy machine delays a thread by some ms; a longer delay lets
@@ -389,9 +405,11 @@ pub fn device_place(key: &str) -> usize {
 }
 
 const _: () = {
-    assert!(size_of::<GroupSlot>() == 256);
+    assert!(size_of::<GroupSlot>() == 512);
     assert!(core::mem::offset_of!(GroupSlot, state) == 64);
     assert!(core::mem::offset_of!(GroupSlot, liveness_overrides) == 128);
+    assert!(core::mem::offset_of!(GroupSlot, hold_us) == 256);
+    assert!(core::mem::offset_of!(GroupSlot, gaps_kept) == 320);
     assert!(size_of::<QueueSlot>() == 128);
     assert!(size_of::<CounterSlot>() == 64);
     assert!(

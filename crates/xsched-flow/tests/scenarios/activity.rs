@@ -39,6 +39,30 @@ fn grace_a_slow_server_does_not_keep_the_device_between_two_requests() {
 }
 
 #[test]
+fn gaps_a_server_of_tokens_does_not_give_the_device_away_for_little() {
+    earns(Rule::Gaps, |off| {
+        let mut world = World::new(off, "hpf");
+        let plan = [Do::Each(0), Do::Launch(0, MS), Do::Sync(0), Do::End, Do::Rest(600 * US)];
+        let urgent = world.add(128, 100, &[&plan]);
+        world.add(-128, 100, &[&[Do::Launch(0, 100 * US)]]);
+        world.run(1_000 * MS);
+        // 1.6 ms each, alone.
+        world.programs[urgent].took_ns.len() > 600
+    });
+}
+
+#[test]
+fn gaps_longer_ones_are_given_away_as_the_budget_pays_for() {
+    let mut world = World::new(Rule::None, "hpf");
+    let plan = [Do::Each(0), Do::Launch(0, MS), Do::Sync(0), Do::End, Do::Rest(2 * MS)];
+    let urgent = world.add(128, 100, &[&plan]);
+    let rival = world.add(-128, 100, &[&[Do::Launch(0, 100 * US)]]);
+    world.run(2_000 * MS);
+    let (requests, part) = (world.programs[urgent].took_ns.len(), world.part(rival));
+    assert!(requests as f64 > 0.95 * 2_000.0 / 3.0 && part > 0.2, "{requests}, {part}");
+}
+
+#[test]
 fn stopped_time_an_interrupted_program_is_not_taken_for_idle() {
     earns(Rule::StoppedTime, |off| {
         // The rival's kernel began while the rival was alone, so that no fence follows it. The rival polls memory until the kernel is

@@ -38,6 +38,7 @@ enum Rule {
     // Rules of activity.
     Grace,
     Drained,
+    Gaps,
     StoppedTime,
     // Rules of the watchdog.
     Override,

@@ -1,6 +1,8 @@
 //! The groups of one device: charged time, a decision by the stages, and the actions that follow from it.
 
+use xsched_proto::class::Class;
 use xsched_proto::device::DeviceState;
+use xsched_proto::hint::Slo;
 use xsched_proto::trace::Why;
 
 use super::dormant::Dormant;
@@ -13,7 +15,7 @@ use super::stages::policy::PolicyStage;
 use super::stages::{Decision, Round, Stages};
 use super::starvation::Starvation;
 use super::{Action, ClassRule};
-use crate::tuning::{DECISION_COST, WAITS_US};
+use crate::tuning::{DECISION_COST, SLOWDOWN_DEFAULT_PERCENT, WAITS_US};
 use crate::{Choice, GroupId, Micros};
 
 pub(super) struct Device {
@@ -199,6 +201,35 @@ impl Device {
         }
     }
 
+    /// Determines which groups may keep the device through short gaps. A group in a pool may not: others of the pool work beside it without
+    /// a switch. Nor may one that would keep off an equal, or a group of its own program.
+    fn set_gaps(&mut self, actions: &mut Vec<Action>) {
+        let keeps = self.choice().entry.keeps_gaps;
+        for at in 0..self.members.len() {
+            let own = &self.members[at].group;
+            let is_first = |other: &Member| match &other.group {
+                other if other.id == own.id => true,
+                other if other.program == own.program => other.priority > own.priority,
+                other => other.priority < own.priority,
+            };
+            let may_keep = keeps
+                && Class::of(own.priority) >= Class::High
+                && own.pool.is_none()
+                && own.spatial.is_none()
+                && self.members.iter().any(|other| other.group.program != own.program)
+                && self.members.iter().all(is_first);
+            let slowdown_percent = match own.hints.slo {
+                Some(Slo::Slowdown(percent)) => percent,
+                _ => SLOWDOWN_DEFAULT_PERCENT,
+            };
+            let keeps_gaps = may_keep.then_some(slowdown_percent);
+            let m = &mut self.members[at];
+            if std::mem::replace(&mut m.announced.keeps_gaps, keeps_gaps) != keeps_gaps {
+                actions.push(Action::KeepsGaps(m.group.id, keeps_gaps));
+            }
+        }
+    }
+
     /// Carries out the second half: budgets, open gates, and the rest that a client knows of its rivals.
     pub(super) fn open(&mut self, now: Micros, actions: &mut Vec<Action>) {
         // A group alone is left alone, unless the policy may close its gate all the same: it must report then that it has drained.
@@ -241,6 +272,7 @@ impl Device {
                 actions.push(Action::Stalled(m.group.id, stalled));
             }
         }
+        self.set_gaps(actions);
         self.stages.evenness.gates_set(now, &self.members);
         let search = self.starvation.gates_set(now, &mut self.members);
         self.decision.next = [self.decision.next, search].into_iter().flatten().min();

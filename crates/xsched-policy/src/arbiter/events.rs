@@ -185,6 +185,9 @@ pub enum Action {
     Stalled(GroupId, bool),
     /// The group is contended, and no other group has work on the device; or not.
     Exclusive(GroupId, bool),
+    /// The group is urgent (class high and above), and all others on its device are of lower priority: it may keep the device through short
+    /// gaps, with this slowdown as its budget, in percent of the time alone. None = it may not.
+    KeepsGaps(GroupId, Option<u32>),
 }
 
 /// State of a group for observers.

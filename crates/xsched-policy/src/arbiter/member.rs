@@ -63,13 +63,15 @@ pub(super) struct Gate {
     pub(super) closures: u64,
 }
 
-/// Values of the last [`Action::Budget`], [`Action::Contended`], [`Action::Exclusive`] and [`Action::Stalled`] of a group.
+/// Values of the last [`Action::Budget`], [`Action::Contended`], [`Action::Exclusive`], [`Action::Stalled`] and
+/// [`Action::KeepsGaps`] of a group.
 #[derive(Default)]
 pub(super) struct Announced {
     pub(super) sharers: u32,
     pub(super) contended: bool,
     pub(super) exclusive: bool,
     pub(super) stalled: bool,
+    pub(super) keeps_gaps: Option<u32>,
 }
 
 impl Member {

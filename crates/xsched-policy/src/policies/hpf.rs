@@ -10,6 +10,7 @@ use crate::{GroupView, GroupId, Micros, Policy, Verdict};
 pub(super) static ENTRY: Entry = Entry {
     aliases: &["priority"],
     params: &[INTERACTIVE],
+    keeps_gaps: true,
     ..Entry::new(
         "hpf",
         "highest priority first: a program runs while no more urgent one wants the device; among equals, one that pauses goes first",

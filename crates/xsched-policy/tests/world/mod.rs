@@ -21,6 +21,7 @@ pub struct Sim {
     pub contended: bool,
     pub exclusive: bool,
     pub stalled: bool,
+    pub keeps_gaps: Option<u32>,
     pub ready: bool,
     pub ready_since: Micros,
     pub held: bool,
@@ -296,7 +297,8 @@ impl World {
             | Action::Budget(id, _)
             | Action::Contended(id, _)
             | Action::Stalled(id, _)
-            | Action::Exclusive(id, _)) = action;
+            | Action::Exclusive(id, _)
+            | Action::KeepsGaps(id, _)) = action;
             let Some(sim) = self.sims.get_mut(&id.0) else { continue };
             let flip =
                 |flag: &mut bool, to: bool| assert_ne!(std::mem::replace(flag, to), to, "{action:?} is no change");
@@ -324,6 +326,9 @@ impl World {
                 Action::Contended(_, on) => flip(&mut sim.contended, on),
                 Action::Exclusive(_, on) => flip(&mut sim.exclusive, on),
                 Action::Stalled(_, on) => flip(&mut sim.stalled, on),
+                Action::KeepsGaps(_, budget) => {
+                    assert_ne!(std::mem::replace(&mut sim.keeps_gaps, budget), budget, "{action:?} is no change");
+                }
             }
         }
         for (id, sim) in &self.sims {

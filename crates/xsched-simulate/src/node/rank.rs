@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use xsched_flow::activity::{Activity, View};
 use xsched_flow::estimate::Cell;
+use xsched_flow::gaps::{Cycle, Gaps, Terms};
 use xsched_flow::tuning::{FIRST_GRACE_NS, HELD_LONG_NS, LENGTHS_NS, LONG_PARTS};
 use xsched_proto::class::SHORT_US;
 use xsched_proto::segment::length;
@@ -76,6 +77,10 @@ pub(super) struct Spell {
     pub(super) grace_ns: u64,
     /// Begin of the grace time; 0 = none runs.
     pub(super) grace_since_ns: u64,
+    /// Time for which the present gap is kept, if that is longer than the grace time.
+    pub(super) hold_ns: u64,
+    /// The last gap, if nothing was learned from it yet: its length, its end, and true if it was kept.
+    pub(super) gap: Option<(u64, u64, bool)>,
     /// End of the last command.
     pub(super) idle_since_ns: u64,
     /// Time at which the library's agent looks next, where it has something to find.
@@ -84,6 +89,8 @@ pub(super) struct Spell {
     pub(super) ready_since_ns: u64,
     /// Device time of the burst's commands.
     pub(super) burst_ns: u64,
+    /// Launches of the program when its grace time began.
+    pub(super) launches: u64,
 }
 
 /// Expected time of short and of long commands of late, in ns.
@@ -149,7 +156,15 @@ pub(super) struct Rank {
     pub(super) lengths: Lengths,
     pub(super) syncs: Syncs,
     pub(super) company: Company,
+    pub(super) gaps: Gaps,
     pub(super) tally: Tally,
+}
+
+impl Spell {
+    /// Time from the begin of a gap at which the group is idle, in ns.
+    pub(super) fn ends_ns(&self) -> u64 {
+        self.grace_ns.max(self.hold_ns)
+    }
 }
 
 impl Rank {
@@ -179,14 +194,18 @@ impl Rank {
                 waits_since_ns: 0,
                 grace_ns: FIRST_GRACE_NS,
                 grace_since_ns: 0,
+                hold_ns: 0,
+                gap: None,
                 idle_since_ns: 0,
                 look_ns: 0,
                 ready_since_ns: 0,
                 burst_ns: 0,
+                launches: 0,
             },
             lengths: Lengths::default(),
             syncs: Syncs::default(),
             company: Company::default(),
+            gaps: Gaps::default(),
             tally: Tally { device_ns: 0, began_ns: now_ns, suspensions: 0 },
         }
     }
@@ -226,9 +245,21 @@ impl Rank {
             }),
             waits_since_ns: self.spell.waits_since_ns,
             grace_since_ns: self.spell.grace_since_ns,
-            grace_ns: self.spell.grace_ns,
+            grace_ns: self.spell.ends_ns(),
             now_ns,
         })
+    }
+
+    /// Learns from the last gap, and decides for how long the next one is kept.
+    pub(super) fn begin_gap(&mut self, now_ns: u64, terms: Terms) {
+        self.spell.hold_ns = 0;
+        let gap = self.spell.gap.take();
+        if terms.hold_ns > 0 {
+            if let Some((gap_ns, ended_ns, kept)) = gap {
+                self.gaps.learn(Cycle { gap_ns, own_ns: now_ns - ended_ns, kept });
+            }
+            self.spell.hold_ns = self.gaps.hold_ns(terms);
+        }
     }
 
     /// Counts the expected time of a budgeted command. Returns how long commands are of late.

@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use xsched_flow::activity::{Activity, Step, next_grace_ns};
+use xsched_flow::gaps::Terms;
 use xsched_proto::gate::Gate;
 use xsched_proto::segment::state;
 
@@ -19,18 +20,22 @@ impl Node<'_> {
         if gate.is_detached() {
             return;
         }
-        let gap_ns = self.now_ns.saturating_sub(self.ranks[rank].spell.idle_since_ns);
-        if self.ranks[rank].spell.grace_since_ns != 0 {
-            let r = &mut self.ranks[rank];
-            r.spell.grace_since_ns = 0;
-            r.spell.grace_ns = next_grace_ns(r.spell.grace_ns, gap_ns);
+        let now_ns = self.now_ns;
+        let spell = &mut self.ranks[rank].spell;
+        let gap_ns = now_ns.saturating_sub(spell.idle_since_ns);
+        let ends_request = gap_ns >= spell.grace_ns;
+        let was_in_grace = std::mem::take(&mut spell.grace_since_ns) != 0;
+        if was_in_grace || gate.must_announce() && spell.idle_since_ns != 0 {
+            spell.grace_ns = next_grace_ns(spell.grace_ns, gap_ns);
+            spell.gap = Some((gap_ns, now_ns, was_in_grace));
         }
         if gate.must_announce() {
-            let r = &mut self.ranks[rank];
-            if r.spell.idle_since_ns != 0 {
-                r.spell.grace_ns = next_grace_ns(r.spell.grace_ns, gap_ns);
-            }
             self.announce(rank);
+        } else if was_in_grace && ends_request {
+            // The group has kept the device for longer.
+            self.end_burst(rank);
+            self.begin_burst(rank);
+            self.tell(rank);
         } else if gate.is_stalled() && self.segments[rank].gate.go_on() {
             self.tell(rank);
         }
@@ -40,11 +45,24 @@ impl Node<'_> {
     pub(super) fn announce(&mut self, rank: usize) {
         let segment = &self.segments[rank];
         segment.gate.announce();
-        segment.ready_at_ns.store(self.now_ns, Relaxed);
         segment.state.store(state::READY, Relaxed);
+        self.begin_burst(rank);
+        self.tell(rank);
+    }
+
+    fn begin_burst(&mut self, rank: usize) {
+        self.segments[rank].ready_at_ns.store(self.now_ns, Relaxed);
         self.ranks[rank].spell.ready_since_ns = self.now_ns;
         self.ranks[rank].spell.burst_ns = 0;
-        self.tell(rank);
+    }
+
+    fn end_burst(&mut self, rank: usize) {
+        let (segment, spell) = (&self.segments[rank], &self.ranks[rank].spell);
+        let burst_ns = spell.idle_since_ns.saturating_sub(spell.ready_since_ns);
+        segment.burst_us.store(burst_ns / 1_000, Relaxed);
+        segment.burst_device_us.store((spell.burst_ns / 1_000) as u32, Relaxed);
+        segment.burst_launches.store(spell.launches as u32, Relaxed);
+        segment.bursts.fetch_add(1, Relaxed);
     }
 
     pub(super) fn wait_at_gate(&mut self, rank: usize) {
@@ -86,8 +104,16 @@ impl Node<'_> {
                 }
             }
             Step::BeginGrace => {
-                self.ranks[rank].spell.grace_since_ns = self.now_ns.max(1);
-                self.set(self.now_ns + self.ranks[rank].spell.grace_ns, Happening::GraceEnds(rank));
+                let terms = Terms {
+                    hold_ns: u64::from(segment.hold_us.load(Relaxed)) * 1_000,
+                    slowdown_percent: segment.slowdown_percent.load(Relaxed),
+                };
+                let r = &mut self.ranks[rank];
+                r.spell.grace_since_ns = self.now_ns.max(1);
+                r.spell.launches = segment.launches();
+                r.begin_gap(self.now_ns, terms);
+                let ends_ns = r.spell.ends_ns();
+                self.set(self.now_ns + ends_ns, Happening::GraceEnds(rank));
             }
             Step::Nothing => (),
         }
@@ -105,15 +131,10 @@ impl Node<'_> {
         if left_ns > 0 {
             return;
         }
-        let r = &mut self.ranks[rank];
-        r.spell.grace_since_ns = 0;
         segment.gate.call_idle();
-        let burst_ns = r.spell.idle_since_ns.saturating_sub(r.spell.ready_since_ns);
-        segment.burst_us.store(burst_ns / 1_000, Relaxed);
-        segment.burst_device_us.store((r.spell.burst_ns / 1_000) as u32, Relaxed);
-        segment.burst_launches.store(segment.launches() as u32, Relaxed);
-        segment.bursts.fetch_add(1, Relaxed);
-        segment.state.store(state::IDLE, Relaxed);
+        self.ranks[rank].spell.grace_since_ns = 0;
+        self.end_burst(rank);
+        self.segments[rank].state.store(state::IDLE, Relaxed);
         self.tell(rank);
     }
 }

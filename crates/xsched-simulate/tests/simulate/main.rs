@@ -2,6 +2,7 @@
 
 mod bursts;
 mod common;
+mod gaps;
 mod held_out;
 mod properties;
 mod recordings;

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use xsched_flow::activity::{Activity, Step, View};
+use xsched_flow::gaps::{Cycle, Terms};
 use xsched_flow::timeline::{Evidence, Presumed, presumes};
 use xsched_flow::tuning::{LOOK_NS, RARE_LOOK_NS};
 use xsched_flow::watchdog::{Bypass, bypasses, epoch, is_cross_stream, is_silent, release_patience_ns, releases};
@@ -23,7 +24,7 @@ impl World {
             waiters: program.waiters(),
             waits_since_ns: program.waits_since_ns,
             grace_since_ns: program.grace_since_ns,
-            grace_ns: program.fixed_grace_ns.unwrap_or(program.grace_ns),
+            grace_ns: program.fixed_grace_ns.unwrap_or(program.grace_ns).max(program.hold_ns),
             now_ns: self.now,
         }
     }
@@ -35,7 +36,19 @@ impl World {
             Step::Nothing => {}
             Step::TellDrained if self.off == Rule::Drained => {}
             Step::TellDrained => program.words.state.store(state::DRAINED, SeqCst),
-            Step::BeginGrace => program.grace_since_ns = self.now,
+            Step::BeginGrace => {
+                program.grace_since_ns = self.now;
+                program.hold_ns = 0;
+                let (hold_us, slowdown) =
+                    (program.words.hold_us.load(SeqCst), program.words.slowdown_percent.load(SeqCst));
+                if hold_us > 0 && !matches!(self.off, Rule::Gaps | Rule::Grace) {
+                    if let Some((gap_ns, ended_at, kept)) = program.gap.take() {
+                        program.gaps.learn(Cycle { gap_ns, own_ns: self.now - ended_at, kept });
+                    }
+                    let terms = Terms { hold_ns: u64::from(hold_us) * 1_000, slowdown_percent: slowdown };
+                    program.hold_ns = program.gaps.hold_ns(terms);
+                }
+            }
         }
     }
 

@@ -230,7 +230,9 @@ impl World {
         let program = &mut self.programs[p];
         let since = std::mem::take(&mut program.grace_since_ns);
         if since != 0 {
-            program.grace_ns = next_grace_ns(program.grace_ns, self.now - since);
+            let gap_ns = self.now - since;
+            program.gap = Some((gap_ns, self.now, gap_ns < program.grace_ns.max(program.hold_ns)));
+            program.grace_ns = next_grace_ns(program.grace_ns, gap_ns);
         }
     }
 }

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use xsched_flow::activity::Looks;
 use xsched_flow::admission::Placed;
+use xsched_flow::gaps::Gaps;
 use xsched_flow::timeline::{Evidence, Point};
 use xsched_flow::tuning::{FIRST_GRACE_NS, RELEASE_NS};
 use xsched_gatekeeper::{Change, Gatekeeper};
@@ -131,6 +132,11 @@ pub(crate) struct Program {
     grace_ns: u64,
     /// Grace time that does not adapt to the gaps, in ns.
     pub(crate) fixed_grace_ns: Option<u64>,
+    gaps: Gaps,
+    /// Time for which the present gap is kept, in ns.
+    hold_ns: u64,
+    /// Length and end of the last gap, in ns, and true if it was kept.
+    gap: Option<(u64, u64, bool)>,
     looks: Looks,
     rare_launches: Option<u64>,
     rare_at: u64,
