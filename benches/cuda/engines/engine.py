@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An inference engine as a process that takes orders by its standard input and answers by lines, as roles.py does.
 
-  engine.py [--model FOLDER] [--kv-gib N] [--seqs N] [--standin]
+  engine.py [--model FOLDER] [--kv-gib N] [--seqs N] [--sync] [--standin]
 
 vLLM's AsyncLLM runs in this process, and its EngineCore, which holds the GPU, in a child. The model has random weights: FOLDER gets the
 configuration of a Llama of 1.1 billion parameters unless it has one. Orders:
@@ -10,7 +10,8 @@ configuration of a Llama of 1.1 billion parameters unless it has one. Orders:
   tokens                             TOKENS and a digest of greedy answers to fixed prompts, one at a time
   go poisson START END RATE SEED     RESULT and what came of the requests that were due in that time (CLOCK_MONOTONIC, s)
 
-A RESULT has, for each request, its arrival and the times of its tokens in ms after that. --standin needs neither vLLM nor a GPU: a
+A RESULT has, for each request, its arrival and the times of its tokens in ms after that. --sync schedules a token once the one before is
+there, as vLLM did before it had asynchronous scheduling: the device rests meanwhile. --standin needs neither vLLM nor a GPU: a
 thread that sleeps makes the tokens.
 """
 
@@ -77,6 +78,7 @@ class Vllm:
             max_num_seqs=args.seqs,
             kv_cache_memory_bytes=args.kv_gib << 30,  # no profile, which neighbours disturb
             gpu_memory_utilization=0.15,  # so much must be free
+            **({"async_scheduling": False} if args.sync else {}),
         )
         self.engine = AsyncLLM.from_engine_args(options)
         self.sampling = SamplingParams(
@@ -162,6 +164,7 @@ def main():
     parser.add_argument("--model", default="/tmp/llama-1b")
     parser.add_argument("--kv-gib", type=int, default=1)
     parser.add_argument("--seqs", type=int, default=16)
+    parser.add_argument("--sync", action="store_true")
     parser.add_argument("--standin", action="store_true")
     args = parser.parse_args()
 

@@ -2,9 +2,9 @@
 """vLLM beside the training of roles.py on one GPU, bare and under each system.
 
   engines.py --bin DIR --out FILE [--site DIR] [--systems A,B] [--variant NAME=bin:DIR] [--rounds N] [--secs S] [--rate R]
-             [--deadline SECS] [--standin] | --show FILE
+             [--sync] [--deadline SECS] [--standin] | --show FILE
 
---site is a folder with vLLM's packages, put before Python's own for the engine alone. Each system has an engine and a training of its
+--sync is an option of engine.py. --site is a folder with vLLM's packages, put before Python's own for the engine alone. Each system has an engine and a training of its
 own, all started before the first window; then the systems take turns, round by round, each in a window of S seconds in which all others
 are idle, with the same arrivals (Poisson) in a round. Every other round goes the other way round, so that `alone` is first and last.
 Systems: alone, train (the training by itself), native (nothing done), mps-prio, xsched and variants of it (see systems.py).
@@ -42,6 +42,7 @@ class Pair:
         self.site, self.system = site, system
         engine = [sys.executable, str(HERE / "engine.py"), "--model", args.model]
         train = [sys.executable, str(HERE.parent / "roles.py"), "train"]
+        engine += ["--sync"] if args.sync else []
         if args.standin:
             engine, train = [*engine, "--standin"], [sys.executable, str(HERE / "standin.py")]
         command, env = site.command(system, "lc", engine)
@@ -138,7 +139,7 @@ def measure(args, site, log, deadline):
                     sick[started_as(name)] = str(trouble)
                     print(f"engines: {name}: {trouble}", file=sys.stderr, flush=True)
                     continue
-                record = dict(bench="engines", system=name, round=number, secs=args.secs, rate=args.rate, tokens=pair.tokens)
+                record = dict(bench="engines", system=name, round=number, secs=args.secs, rate=args.rate, sync=args.sync, tokens=pair.tokens)
                 build = args.builds.get(name)
                 records.append(args.out, dict(record, **({"build": build} if build else {}), **found))
     finally:
@@ -212,6 +213,7 @@ def main():
     parser.add_argument("--secs", type=float, default=25.0)
     parser.add_argument("--rate", type=float, default=3.0)
     parser.add_argument("--deadline", type=float)
+    parser.add_argument("--sync", action="store_true")
     parser.add_argument("--standin", action="store_true", help="neither vLLM nor a GPU")
     parser.add_argument("--show", metavar="FILE")
     systems.add_variants(parser)
@@ -226,7 +228,8 @@ def main():
     args.builds["xsched"] = machine.build(args.bin)
     records.append(args.out, machine.describe(args.bin))
     with tempfile.TemporaryDirectory(prefix="engines-") as work:
-        with Site(args.bin, work, None if args.standin else 0, variants) as site:
+        # Whatever the surrounding environment says of devices: vLLM takes no name of one but a number.
+        with Site(args.bin, work, None, variants) as site:
             log = Path(os.environ.get("ENGINE_LOGS", work))
             log.mkdir(parents=True, exist_ok=True)
             try:
