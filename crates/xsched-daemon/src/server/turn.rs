@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use xsched_proto::wire::MAX_PACKET;
 
 use super::Server;
-use crate::identity::User;
+use crate::identity::{User, of_machine};
 use crate::net::{Own, Served, Token, Work};
 use crate::server::clock::now_ns;
 use crate::server::precedence::Precedence;
@@ -285,7 +285,8 @@ impl Server {
         for (user, line) in self.net.lines() {
             match user {
                 Some(user) => self.record(user, &line),
-                None => self.log(&line),
+                // Lines of the daemon itself count as those of root.
+                None => self.record(of_machine(0), &line),
             }
         }
         self.note_own_faults();
