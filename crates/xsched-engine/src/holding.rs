@@ -247,14 +247,6 @@ impl<M: Memory> Engine<M> {
         self.answer_measured(device, at_ns);
     }
 
-    /// The driver of a device has told how much memory that has.
-    pub(crate) fn note_size(&mut self, device: &str, bytes: Option<u64>) {
-        if bytes.is_some_and(|bytes| self.ledger.note_size(device, bytes)) {
-            self.memory_work.settle(&device.into());
-            self.begin_memory_work();
-        }
-    }
-
     pub(crate) fn settle_memory(&mut self, device: &str) {
         self.renew_terms(device);
         self.ledger.settle(device);

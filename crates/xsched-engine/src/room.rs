@@ -2,7 +2,7 @@
 //!
 //! Decisions change the room: a program that is ordered to leave is a giver no more, and memory that may come back is on its way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xsched_proto::account::Amount;
@@ -14,7 +14,7 @@ use crate::program::{Move, Program};
 use crate::state::Engine;
 use crate::store::Store;
 use crate::tuning::{KEEP_AFTER_REFUSAL_NS, STEPS_OF_HOLDER};
-use crate::turns::TurnParts;
+use crate::turns::{Turn, TurnParts};
 use crate::user::User;
 
 /// Program whose memory may leave for another's.
@@ -170,15 +170,9 @@ impl Room {
         let steps = &mut self.scans;
         self.givers.take().unwrap_or_else(|| {
             let givers = engine.givers(&self.device);
-            *steps += engine.memory().len_on(&self.device) * STEPS_OF_HOLDER;
+            *steps += engine.ledger.len_on(&self.device) * STEPS_OF_HOLDER;
             givers
         })
-    }
-
-    /// Programs of these whose memory can leave.
-    pub(crate) fn givers_of(&self, ids: &BTreeSet<HolderId>) -> Vec<Giver> {
-        let givers = self.givers.iter().flatten();
-        if ids.is_empty() { Vec::new() } else { givers.filter(|giver| ids.contains(&giver.id)).cloned().collect() }
     }
 
     /// Puts the programs back whose memory can leave.
@@ -186,11 +180,17 @@ impl Room {
         self.givers = Some(givers);
     }
 
+    /// Turn of a program before it leaves for one of its class that asks for so many bytes.
+    pub(crate) fn turn_of<M: Memory>(&mut self, engine: &Engine<M>, giver: &Giver, asker: u64, bytes: u64) -> Turn {
+        let turns = self.turns(engine, giver.class, asker);
+        turns.turn(giver.id, giver.movable, giver.turn_over_ns, bytes)
+    }
+
     /// Parts of the device that programs of a class have in turns, with those of one that asks.
-    pub(crate) fn turns<M: Memory>(&mut self, engine: &Engine<M>, class: Class, asker: u64) -> &TurnParts {
+    fn turns<M: Memory>(&mut self, engine: &Engine<M>, class: Class, asker: u64) -> &TurnParts {
         let (device, steps) = (&self.device, &mut self.scans);
         self.turns.entry(class).or_insert_with(|| {
-            *steps += engine.memory().len_on(device) * STEPS_OF_HOLDER;
+            *steps += engine.ledger.len_on(device) * STEPS_OF_HOLDER;
             engine.turn_parts(device, class, asker)
         })
     }
@@ -199,7 +199,7 @@ impl Room {
     pub(crate) fn store<M: Memory>(&mut self, engine: &Engine<M>) -> &mut Store {
         let steps = &mut self.scans;
         self.store.get_or_insert_with(|| {
-            *steps += engine.memory().len() * STEPS_OF_HOLDER;
+            *steps += engine.ledger.len() * STEPS_OF_HOLDER;
             engine.store()
         })
     }

@@ -12,6 +12,7 @@ use core::cmp::Reverse;
 use crate::memory::Memory;
 use crate::parts::memory_work::Pass;
 use crate::parts::wants::WantId;
+use crate::program::Move;
 use crate::state::Engine;
 use crate::tuning::{AT_ONCE_STEPS, STEPS_OF_HOLDER, STEPS_OF_QUESTION};
 
@@ -36,6 +37,38 @@ impl<M: Memory> Engine<M> {
         let asked = devices.iter().filter(|device| self.wants.count_on(device) > 0);
         asked.for_each(|device| self.memory_work.decide(device));
         self.begin_memory_work();
+    }
+
+    /// The driver of a device has told how much memory that has.
+    pub(crate) fn note_size(&mut self, device: &str, bytes: Option<u64>) {
+        if bytes.is_some_and(|bytes| self.ledger.note_size(device, bytes)) {
+            self.memory_work.settle(&device.into());
+            self.begin_memory_work();
+        }
+    }
+
+    /// Memory of a program leaves in pieces from now on.
+    pub(crate) fn memory_leaving(&mut self, id: u64, number: u32) {
+        let moving = self.programs.get_mut(&id).and_then(|program| program.moving.as_mut());
+        if let Some(moving) = moving.filter(|moving| moving.open.contains(&number)) {
+            moving.has_begun = true;
+            self.decide_on_devices_of(id);
+        }
+    }
+
+    /// A program has left the device, or has not.
+    pub(crate) fn end_leave(&mut self, id: u64, moving: &Move) {
+        let now_ns = self.now_ns;
+        let left: Vec<(Arc<str>, u64)> =
+            self.ledger.of(id).map(|(_, holder)| (holder.device().clone(), holder.present_bytes())).collect();
+        for (device, now) in left {
+            self.wants.freed(&device, moving.held.saturating_sub(now));
+        }
+        if let Some(program) = self.programs.get_mut(&id) {
+            program.idling.ended(moving.why.is_none());
+            program.refused_ns = if moving.why.is_some() { Some(now_ns) } else { program.refused_ns };
+        }
+        self.decide_on_devices_of(id);
     }
 
     /// Returns true while work on the memory of devices is left, for [`crate::Input::MemoryWork`].

@@ -23,7 +23,7 @@ use crate::tuning::{
     DEVICE_WANTS_MAX, LEAVE_NS, LEND_MIN_BYTES, LEND_PARTS, PROMISE_NS, QUESTIONS_STEPS, STEPS_OF_HOLDER,
     STEPS_OF_QUESTION, USER_WANTS_TIMES, WANT_NS, WANT_TOLD_NS, WANTS_MAX,
 };
-use crate::turns::{idle_turn_ns, turn_ns};
+use crate::turns::{Turn, idle_turn_ns, turn_ns};
 use crate::user::{User, has_place};
 
 /// Decision on a question for room.
@@ -54,8 +54,8 @@ impl Verdict {
 struct Gifts {
     /// Bytes that leave, or are to leave now.
     bytes: u64,
-    /// Programs that are to give theirs now: a part of it, or all.
-    due: Vec<(HolderId, Option<u64>)>,
+    /// Programs that are to give theirs now: a part of it, or all, for which their turn ends.
+    due: Vec<(HolderId, Option<u64>, Option<Turn>)>,
     /// Bytes of programs whose turn is not over.
     later_bytes: u64,
     /// First limit of the host store that keeps some from leaving.
@@ -241,9 +241,10 @@ impl<M: Memory> Engine<M> {
         let gifts = self.gifts(room, id, want, needed, leaving.all);
         // No program leaves in vain.
         if gifts.bytes >= needed {
-            let turns = gifts.due.iter().filter(|(_, part)| part.is_none()).map(|(giver, _)| *giver);
-            self.note_turns(room, id, want, &turns.collect());
-            for (giver, part) in gifts.due {
+            for (giver, part, turn) in gifts.due {
+                if let Some(turn) = turn {
+                    self.note_turn(giver, class, turn, want);
+                }
                 self.order_leave(giver, part);
                 let movable = self.ledger.get(giver).map_or(0, |holder| holder.movable_bytes());
                 room.note_leave(self, giver.0, part.unwrap_or(movable).min(movable));
@@ -271,7 +272,7 @@ impl<M: Memory> Engine<M> {
         let mut store = if room.limits_store { Some(room.store(self).clone()) } else { None };
         for giver in givers.iter().filter(|giver| giver.id.0 != id) {
             room.steps += 1;
-            let Some(is_due) = self.is_due(room, id, asker, want, giver) else { continue };
+            let Some((is_due, turn)) = self.is_due(room, id, asker, want, giver) else { continue };
             if is_due && gifts.bytes >= needed {
                 continue;
             }
@@ -286,7 +287,7 @@ impl<M: Memory> Engine<M> {
                     store.add(giver.user, bytes);
                 }
             }
-            gifts.give(giver.id, is_due, part, bytes);
+            gifts.give((giver.id, part, turn), is_due, bytes);
         }
         room.put_givers(givers);
         gifts
@@ -314,20 +315,27 @@ impl<M: Memory> Engine<M> {
         Decision::Granted
     }
 
-    /// Returns true if a program has to give its memory now, and false if it has later.
-    fn is_due(&self, room: &mut Room, id: u64, asker: Asker, want: &Want, giver: &Giver) -> Option<bool> {
+    /// Returns true if a program has to give its memory now, and false if it has later; with the turn that ends then.
+    fn is_due(
+        &self,
+        room: &mut Room,
+        id: u64,
+        asker: Asker,
+        want: &Want,
+        giver: &Giver,
+    ) -> Option<(bool, Option<Turn>)> {
         if asker.class > giver.class {
-            return Some(true);
+            return Some((true, None));
         }
         // Among urgent programs the first one has the memory, and a thaw waits for nobody.
         let is_equal = asker.class == giver.class && giver.class < Class::High;
         if !is_equal || asker.moves {
             return None;
         }
-        let turn = self.turn_of(room, giver, id, want);
+        let turn = room.turn_of(self, giver, id, want.bytes);
         // A program that has had nothing to do for as long as moves take would only keep the other waiting.
         let is_over = self.now_ns.saturating_sub(giver.since_ns) >= turn.length_ns;
-        Some(is_over || giver.idle_ns >= idle_turn_ns(giver.movable, want.bytes))
+        Some((is_over || giver.idle_ns >= idle_turn_ns(giver.movable, want.bytes), Some(turn)))
     }
 
     /// Returns true if a program may have so much more memory on the host: other programs hold at least as much of the device as it has
@@ -354,30 +362,6 @@ impl<M: Memory> Engine<M> {
                 Some(Move { order, open, command: None, since_ns, until_ns, was, held, has_begun, why: None });
         }
     }
-
-    /// Memory of a program leaves in pieces from now on.
-    pub(crate) fn memory_leaving(&mut self, id: u64, number: u32) {
-        let moving = self.programs.get_mut(&id).and_then(|program| program.moving.as_mut());
-        if let Some(moving) = moving.filter(|moving| moving.open.contains(&number)) {
-            moving.has_begun = true;
-            self.decide_on_devices_of(id);
-        }
-    }
-
-    /// A program has left the device, or has not.
-    pub(crate) fn end_leave(&mut self, id: u64, moving: &Move) {
-        let now_ns = self.now_ns;
-        let left: Vec<(Arc<str>, u64)> =
-            self.ledger.of(id).map(|(_, holder)| (holder.device().clone(), holder.present_bytes())).collect();
-        for (device, now) in left {
-            self.wants.freed(&device, moving.held.saturating_sub(now));
-        }
-        if let Some(program) = self.programs.get_mut(&id) {
-            program.idling.ended(moving.why.is_none());
-            program.refused_ns = if moving.why.is_some() { Some(now_ns) } else { program.refused_ns };
-        }
-        self.decide_on_devices_of(id);
-    }
 }
 
 /// Program that asks.
@@ -399,10 +383,10 @@ impl Asker {
 
 impl Gifts {
     /// Adds the memory of a program: all of it, or a part.
-    fn give(&mut self, giver: HolderId, is_due: bool, part: Option<u64>, bytes: u64) {
+    fn give(&mut self, gift: (HolderId, Option<u64>, Option<Turn>), is_due: bool, bytes: u64) {
         if is_due {
             self.bytes = self.bytes.saturating_add(bytes);
-            self.due.push((giver, part));
+            self.due.push(gift);
         } else {
             self.later_bytes = self.later_bytes.saturating_add(bytes);
         }

@@ -4,7 +4,7 @@
 //! its part of that by the policy in force: equal parts under a policy without weights. A turn that was too long, since nobody looked in
 //! time, shortens the next one of the program, so that the parts are kept over the turns.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use xsched_policy::share::{self, Node};
 use xsched_proto::class::Class;
@@ -14,7 +14,6 @@ use crate::ledger::HolderId;
 use crate::memory::Memory;
 use crate::parts::wants::Want;
 use crate::program::Program;
-use crate::room::{Giver, Room};
 use crate::state::Engine;
 use crate::tuning::{MOVE_BYTES_PER_S, TURN_LEAST_MOVES, TURN_LONGEST_NS, TURN_MIN_NS, TURN_MOVES};
 
@@ -34,6 +33,19 @@ pub(crate) struct TurnParts {
     parts: Vec<(u64, f64)>,
     /// Smallest part.
     least: f64,
+}
+
+impl TurnParts {
+    /// Turn of a program, which has had so much memory on the device, before it leaves for another one of its class that wants so much.
+    /// `over_ns`: time by which its turns so far were too long.
+    pub(crate) fn turn(&self, giver: HolderId, held: u64, over_ns: u64, wanted: u64) -> Turn {
+        let at = self.parts.binary_search_by_key(&giver.0, |(id, _)| *id);
+        let full_ns = at.ok().and_then(|at| self.parts.get(at)).map_or_else(
+            || turn_ns(held, wanted),
+            |(_, part)| weighted_ns(held, wanted, *part, self.least, self.parts.len()),
+        );
+        Turn { full_ns, length_ns: full_ns - over_ns.min(full_ns / 2) }
+    }
 }
 
 /// Time that so many moves of so much memory take, in ns.
@@ -62,33 +74,16 @@ pub(crate) fn idle_turn_ns(held: u64, wanted: u64) -> u64 {
 }
 
 impl<M: Memory> Engine<M> {
-    /// Turn of a program, which has had its memory on the device, before it leaves for another one of its class.
-    pub(crate) fn turn_of(&self, room: &mut Room, giver: &Giver, asker: u64, want: &Want) -> Turn {
-        let (turns, held) = (room.turns(self, giver.class, asker), giver.movable);
-        let at = turns.parts.binary_search_by_key(&giver.id.0, |(id, _)| *id);
-        let full_ns = at.ok().and_then(|at| turns.parts.get(at)).map_or_else(
-            || turn_ns(held, want.bytes),
-            |(_, part)| weighted_ns(held, want.bytes, *part, turns.least, turns.parts.len()),
-        );
-        Turn { full_ns, length_ns: full_ns - giver.turn_over_ns.min(full_ns / 2) }
-    }
-
-    /// Notes that the turns of programs end now for another one of their class, and by how much they were too long.
-    pub(crate) fn note_turns(&mut self, room: &mut Room, asker: u64, want: &Want, givers: &BTreeSet<HolderId>) {
-        let class = self.programs.get(&asker).map(|program| program.class());
-        for giver in room.givers_of(givers) {
-            let turn = self.turn_of(room, &giver, asker, want);
-            let now_ns = self.now_ns;
-            let Some(program) = self.programs.get_mut(&giver.id.0).filter(|program| Some(program.class()) == class)
-            else {
-                continue;
-            };
-            // Without another one that waits, a turn goes on.
-            let end_ns = program.in_since_ns.saturating_add(turn.length_ns).max(want.since_ns);
-            let made_up_ns = turn.full_ns - turn.length_ns;
-            let over_ns = program.turn_over_ns.saturating_sub(made_up_ns) + now_ns.saturating_sub(end_ns);
-            program.turn_over_ns = over_ns.min(turn.full_ns);
-        }
+    /// Notes that the turn of a program ends now for another one of its class, and by how much it was too long.
+    pub(crate) fn note_turn(&mut self, giver: HolderId, class: Class, turn: Turn, want: &Want) {
+        let now_ns = self.now_ns;
+        let program = self.programs.get_mut(&giver.0).filter(|program| program.class() == class);
+        let Some(program) = program else { return };
+        // Without another one that waits, a turn goes on.
+        let end_ns = program.in_since_ns.saturating_add(turn.length_ns).max(want.since_ns);
+        let made_up_ns = turn.full_ns - turn.length_ns;
+        let over_ns = program.turn_over_ns.saturating_sub(made_up_ns) + now_ns.saturating_sub(end_ns);
+        program.turn_over_ns = over_ns.min(turn.full_ns);
     }
 
     /// Parts of a device that programs of a class have which take turns with each other there: those with memory that can leave, those that

@@ -204,30 +204,35 @@ impl Device {
     /// Determines which groups may keep the device through short gaps. A group in a pool may not: others of the pool work beside it without
     /// a switch. Nor may one that would keep off an equal, or a group of its own program.
     fn set_gaps(&mut self, actions: &mut Vec<Action>) {
-        let keeps = self.choice().entry.keeps_gaps;
+        let keeper = if self.choice().entry.keeps_gaps { self.keeper_of_gaps() } else { None };
         for at in 0..self.members.len() {
-            let own = &self.members[at].group;
-            let is_first = |other: &Member| match &other.group {
-                other if other.id == own.id => true,
-                other if other.program == own.program => other.priority > own.priority,
-                other => other.priority < own.priority,
+            let slowdown_percent = match self.members[at].group.hints.slo {
+                Some(Slo::Slowdown(percent)) => u16::try_from(percent).unwrap_or(u16::MAX),
+                _ => SLOWDOWN_DEFAULT_PERCENT as u16,
             };
-            let may_keep = keeps
-                && Class::of(own.priority) >= Class::High
-                && own.pool.is_none()
-                && own.spatial.is_none()
-                && self.members.iter().any(|other| other.group.program != own.program)
-                && self.members.iter().all(is_first);
-            let slowdown_percent = match own.hints.slo {
-                Some(Slo::Slowdown(percent)) => percent,
-                _ => SLOWDOWN_DEFAULT_PERCENT,
-            };
-            let keeps_gaps = may_keep.then_some(slowdown_percent);
+            let keeps_gaps = (keeper == Some(at)).then_some(slowdown_percent);
             let m = &mut self.members[at];
             if std::mem::replace(&mut m.announced.keeps_gaps, keeps_gaps) != keeps_gaps {
-                actions.push(Action::KeepsGaps(m.group.id, keeps_gaps));
+                actions.push(Action::KeepsGaps(m.group.id, keeps_gaps.map(u32::from)));
             }
         }
+    }
+
+    /// Place of the group that may keep the device through gaps: the least urgent one of its program, and more urgent than all of others.
+    /// One scan, since a decision may concern very many groups.
+    fn keeper_of_gaps(&self) -> Option<usize> {
+        let groups = || self.members.iter().map(|member| &member.group);
+        let program = groups().max_by_key(|group| group.priority)?.program;
+        let most_urgent_other = groups().filter(|group| group.program != program).map(|group| group.priority).max()?;
+        let own = || groups().enumerate().filter(|(_, group)| group.program == program);
+        let (at, least_urgent) = own().min_by_key(|(_, group)| group.priority)?;
+        let is_alone = own().filter(|(_, group)| group.priority == least_urgent.priority).count() == 1;
+        let may_keep = is_alone
+            && least_urgent.priority > most_urgent_other
+            && Class::of(least_urgent.priority) >= Class::High
+            && least_urgent.pool.is_none()
+            && least_urgent.spatial.is_none();
+        may_keep.then_some(at)
     }
 
     /// Carries out the second half: budgets, open gates, and the rest that a client knows of its rivals.

@@ -71,7 +71,7 @@ pub(super) struct Announced {
     pub(super) contended: bool,
     pub(super) exclusive: bool,
     pub(super) stalled: bool,
-    pub(super) keeps_gaps: Option<u32>,
+    pub(super) keeps_gaps: Option<u16>,
 }
 
 impl Member {
