@@ -71,7 +71,7 @@ impl Leaving {
 
 /// Memory of one program on the device, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Part {
+struct InRoom {
     present: u64,
     leaving: Leaving,
     /// Memory on its way back, and the class of the program.
@@ -85,7 +85,7 @@ pub(crate) struct Room {
     /// Grants of the limits.
     pub(crate) sums: Sums,
     /// By connection, in their order.
-    programs: Vec<(u64, Part)>,
+    programs: Vec<(u64, InRoom)>,
     leaving: Leaving,
     present: u64,
     coming: BTreeMap<Class, u64>,
@@ -104,12 +104,12 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    fn part(&self, program: u64) -> Part {
+    fn part(&self, program: u64) -> InRoom {
         let at = self.programs.binary_search_by_key(&program, |(id, _)| *id).ok();
-        at.and_then(|at| self.programs.get(at)).map_or_else(Part::default, |(_, part)| *part)
+        at.and_then(|at| self.programs.get(at)).map_or_else(InRoom::default, |(_, part)| *part)
     }
 
-    fn part_mut(&mut self, program: u64) -> Option<&mut Part> {
+    fn part_mut(&mut self, program: u64) -> Option<&mut InRoom> {
         let at = self.programs.binary_search_by_key(&program, |(id, _)| *id).ok()?;
         self.programs.get_mut(at).map(|(_, part)| part)
     }
@@ -232,7 +232,7 @@ impl<M: Memory> Engine<M> {
             let coming = self.coming_of(id, program, movable);
             room.leaving = room.leaving.plus(leaving);
             room.present = room.present.saturating_add(present);
-            room.programs.push((id.0, Part { present, leaving, coming: None }));
+            room.programs.push((id.0, InRoom { present, leaving, coming: None }));
             room.set_coming(id.0, coming);
             room.limits_store |= program.terms.memory.user_host.is_some();
             room.scans += STEPS_OF_HOLDER;

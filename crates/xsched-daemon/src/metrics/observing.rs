@@ -14,7 +14,7 @@ use crate::metrics::{Counts, DaemonRow, DeviceRow, Held, Launched, Metrics, Row,
 use crate::net::Own;
 use crate::server::Server;
 use crate::server::clock::now_ns;
-use crate::services::warnings::Part;
+use crate::services::warnings::OptionalPart;
 use crate::tuning::{METRICS_DECISION_MAX_NS, METRICS_GONE_MAX, METRICS_PIECE};
 use xsched_engine::trim;
 
@@ -24,19 +24,19 @@ impl Server {
         if self.services.metrics.is_some() {
             return;
         }
-        let Some(config) = self.config.metrics() else { return self.note_part(Part::Metrics, None) };
+        let Some(config) = self.config.metrics() else { return self.note_part(OptionalPart::Metrics, None) };
         let started = Metrics::start(&config).and_then(|metrics| {
             self.net.watch_own(&metrics, Own::Metrics)?;
             Ok(metrics)
         });
         match started {
             Ok(metrics) => {
-                self.note_part(Part::Metrics, None);
+                self.note_part(OptionalPart::Metrics, None);
                 self.say(&format!("metrics at {}", metrics.address));
                 self.engine.keep_outcomes();
                 self.services.metrics = Some(metrics);
             }
-            Err(why) => self.note_part(Part::Metrics, Some(why.line())),
+            Err(why) => self.note_part(OptionalPart::Metrics, Some(why.line())),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::pool::trusted::{Followed, Joining, Waiting};
 use crate::server::Server;
 use crate::server::timers::Timer;
 use crate::services::trust::{Known, Outcome, Process, Task};
-use crate::services::warnings::Part;
+use crate::services::warnings::OptionalPart;
 use crate::tuning::{TRUST_LOOK_NS, TRUST_PIECE, TRUST_WAIT_NS};
 use crate::{Error, Program};
 
@@ -108,7 +108,7 @@ impl Server {
             }
         }
         let failed = self.services.trust.failed.clone();
-        self.note_part(Part::Proven, failed.as_deref());
+        self.note_part(OptionalPart::Proven, failed.as_deref());
     }
 
     /// Gives processes that have waited for long enough their places, and polls the last minute of some programs.

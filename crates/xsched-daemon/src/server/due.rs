@@ -6,7 +6,7 @@ use super::Server;
 use crate::Input;
 use crate::scheduler::process::Host;
 use crate::server::timers::Timer;
-use crate::services::warnings::Part;
+use crate::services::warnings::OptionalPart;
 use crate::tuning::{
     ACCOUNTS_AGAIN_NS, BEAT_NS, DEVICE_LOOK_NS, LOOK_NS, MEASURE_NS, MEMORY_NS, METRICS_AGAIN_NS, NICE_NS,
     POOL_LOOK_NS, USAGE_NS,
@@ -88,7 +88,7 @@ impl Server {
             (Timer::Usage, self.history.accounting.is_needed(), USAGE_NS),
             (Timer::Pools, self.places.pools.need_looks(), POOL_LOOK_NS),
             (Timer::Accounts, self.config.awaits_accounts, ACCOUNTS_AGAIN_NS),
-            (Timer::Metrics, self.services.warnings.has(Part::Metrics), METRICS_AGAIN_NS),
+            (Timer::Metrics, self.services.warnings.has(OptionalPart::Metrics), METRICS_AGAIN_NS),
         ];
         for (timer, wanted, period_ns) in kept {
             self.timers.keep(timer, wanted, now_ns + period_ns);

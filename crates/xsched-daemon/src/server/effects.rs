@@ -12,7 +12,7 @@ use crate::net::socket::unread_bytes;
 use crate::programs::pages;
 use crate::server::Server;
 use crate::server::timers::Timer;
-use crate::services::warnings::Part;
+use crate::services::warnings::OptionalPart;
 use crate::tuning::{REMEMBER_NS, UNREAD_BYTES};
 
 impl Server {
@@ -111,7 +111,7 @@ impl Server {
     pub(super) fn write_burst(&mut self, line: &str) {
         if let Some(Err(e)) = self.services.bursts.as_mut().map(|bursts| bursts.write(line)) {
             self.services.bursts = None;
-            self.note_part(Part::Bursts, Some(&format!("they are written no more: {e}")));
+            self.note_part(OptionalPart::Bursts, Some(&format!("they are written no more: {e}")));
         }
     }
 }

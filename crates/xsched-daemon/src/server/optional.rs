@@ -1,11 +1,11 @@
 //! Optional parts of the daemon: one that fails is reported, and decisions go on without it.
 
 use super::Server;
-use crate::services::warnings::Part;
+use crate::services::warnings::OptionalPart;
 
 impl Server {
     /// Notes the reason for which a part does not work; none = it works. The log has each change.
-    pub(crate) fn note_part(&mut self, part: Part, why: Option<&str>) {
+    pub(crate) fn note_part(&mut self, part: OptionalPart, why: Option<&str>) {
         let line = self.services.warnings.set(part, why);
         line.iter().for_each(|line| self.say(line));
     }
@@ -26,13 +26,13 @@ impl Server {
         let now_ns = self.now_ns;
         let unwritten = self.services.events.writer.unwritten();
         let unread = self.kept.unread.clone();
-        self.note_part(Part::State, unwritten.or(unread).as_deref());
+        self.note_part(OptionalPart::State, unwritten.or(unread).as_deref());
         let (proven, unsuitable) = (self.services.trust.failed.clone(), self.places.unsuitable.failed.clone());
-        self.note_part(Part::Proven, proven.as_deref());
-        self.note_part(Part::Unsuitable, unsuitable.as_deref());
+        self.note_part(OptionalPart::Proven, proven.as_deref());
+        self.note_part(OptionalPart::Unsuitable, unsuitable.as_deref());
         let silent = self.services.devices.silent(now_ns);
         let silent = (!silent.is_empty())
             .then(|| format!("drivers do not answer any more about {}: their last states are old", silent.join(", ")));
-        self.note_part(Part::Devices, silent.as_deref());
+        self.note_part(OptionalPart::Devices, silent.as_deref());
     }
 }

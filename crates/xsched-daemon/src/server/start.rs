@@ -33,7 +33,7 @@ use crate::services::identify::Identify;
 use crate::services::snapshot::Snapshots;
 use crate::services::trust::Trust;
 use crate::services::usage::UsageBooks;
-use crate::services::warnings::{Part, Warnings};
+use crate::services::warnings::{OptionalPart, Warnings};
 use crate::usage::Accounting;
 use crate::{Engine, Error, Options};
 
@@ -75,7 +75,7 @@ impl Server {
             trim: Trim::default(),
             now_ns,
         };
-        server.note_part(Part::Bursts, without_bursts.as_deref());
+        server.note_part(OptionalPart::Bursts, without_bursts.as_deref());
         server.begin(options, without_scheduler.as_deref());
         Ok(server)
     }

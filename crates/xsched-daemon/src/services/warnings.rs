@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Part that the daemon does without.
+/// OptionalPart that the daemon does without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Part {
+pub(crate) enum OptionalPart {
     /// Data for monitors.
     Metrics,
     /// Records of usage.
@@ -23,27 +23,27 @@ pub(crate) enum Part {
     Devices,
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for OptionalPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Part::Metrics => "metrics",
-            Part::Usage => "usage",
-            Part::State => "state",
-            Part::Proven => "proven programs",
-            Part::Unsuitable => "unsuitable programs",
-            Part::Bursts => "bursts",
-            Part::Devices => "devices",
+            OptionalPart::Metrics => "metrics",
+            OptionalPart::Usage => "usage",
+            OptionalPart::State => "state",
+            OptionalPart::Proven => "proven programs",
+            OptionalPart::Unsuitable => "unsuitable programs",
+            OptionalPart::Bursts => "bursts",
+            OptionalPart::Devices => "devices",
         })
     }
 }
 
 /// Reasons for which parts do not work.
 #[derive(Debug, Default)]
-pub(crate) struct Warnings(BTreeMap<Part, String>);
+pub(crate) struct Warnings(BTreeMap<OptionalPart, String>);
 
 impl Warnings {
     /// Sets the reason for which a part does not work; none = it works. Returns a line for the log if that is news.
-    pub(crate) fn set(&mut self, part: Part, why: Option<&str>) -> Option<String> {
+    pub(crate) fn set(&mut self, part: OptionalPart, why: Option<&str>) -> Option<String> {
         let before = self.0.get(&part).map(String::as_str);
         if before == why {
             return None;
@@ -63,7 +63,7 @@ impl Warnings {
     }
 
     /// Reports whether a part does not work.
-    pub(crate) fn has(&self, part: Part) -> bool {
+    pub(crate) fn has(&self, part: OptionalPart) -> bool {
         self.0.contains_key(&part)
     }
 }
@@ -75,12 +75,12 @@ mod tests {
     #[test]
     fn a_part_is_reported_when_it_fails_and_when_it_works_again() {
         let mut warnings = Warnings::default();
-        assert_eq!(warnings.set(Part::Usage, None), None);
-        let first = warnings.set(Part::Usage, Some("the disk is full"));
+        assert_eq!(warnings.set(OptionalPart::Usage, None), None);
+        let first = warnings.set(OptionalPart::Usage, Some("the disk is full"));
         assert_eq!(first.as_deref(), Some("warning: usage: the disk is full"));
-        assert_eq!(warnings.set(Part::Usage, Some("the disk is full")), None, "no news");
-        assert!(warnings.set(Part::Usage, Some("no folder")).is_some() && warnings.has(Part::Usage));
-        assert_eq!(warnings.set(Part::Usage, None).as_deref(), Some("usage: works again"));
-        assert!(!warnings.has(Part::Usage));
+        assert_eq!(warnings.set(OptionalPart::Usage, Some("the disk is full")), None, "no news");
+        assert!(warnings.set(OptionalPart::Usage, Some("no folder")).is_some() && warnings.has(OptionalPart::Usage));
+        assert_eq!(warnings.set(OptionalPart::Usage, None).as_deref(), Some("usage: works again"));
+        assert!(!warnings.has(OptionalPart::Usage));
     }
 }

@@ -11,7 +11,7 @@ use xsched_proto::wire::DaemonMsg;
 use crate::commands::Answer;
 use crate::identity::User;
 use crate::server::Server;
-use crate::services::warnings::Part;
+use crate::services::warnings::OptionalPart;
 use crate::tuning::{BOOKS_PIECE, USAGE_QUEUE};
 use crate::usage::{Query, Sweep};
 use crate::{Error, Input};
@@ -158,7 +158,7 @@ impl Server {
             }
         }
         let failed = self.services.usage.failed.clone();
-        self.note_part(Part::Usage, failed.as_deref());
+        self.note_part(OptionalPart::Usage, failed.as_deref());
     }
 }
 

@@ -440,7 +440,7 @@ impl<W: Deref<Target = MemorySlot>> Ledger<W> {
         self.sites.get_mut(device).map_or_else(Sums::default, Site::read)
     }
 
-    /// Asks for room for so many bytes by sums that were read just now. Words follow by [`Ledger::publish`].
+    /// Asks for room for so many bytes by sums that were read just now. Words follow by [`Ledger::publish_one`] and [`Ledger::settle`].
     pub fn ask_beside(&mut self, id: HolderId, bytes: u64, sums: &mut Sums) -> Granted {
         let site = self.devices.get(&id).and_then(|device| self.sites.get_mut(device));
         let Some(site) = site else { return Granted { result: Ok(()), looked_at: 0 } };
@@ -471,7 +471,7 @@ impl<W: Deref<Target = MemorySlot>> Ledger<W> {
     }
 
     /// Stores the words of all processes on a device.
-    pub fn publish(&mut self, device: &str) {
+    fn publish(&mut self, device: &str) {
         if let Some(site) = self.sites.get_mut(device) {
             site.publish();
         }

@@ -260,7 +260,7 @@ fn a_piece_of_work_on_memory_has_a_bound_with_every_bound_reached() {
 /// Prints how long pieces take with every bound reached, and how long it takes until the last of 10,000 questions is answered: processor time
 /// of each piece. A measurement, to be run alone: `cargo test --release -p xsched-engine --test engine longest -- --ignored --nocapture`.
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "a measurement; `cargo test --release -p xsched-engine --test engine longest -- --ignored --nocapture`"]
 fn the_longest_piece_of_work_on_memory_in_time() {
     let mut w = crowded();
     let all = every_bound(&mut w, 2 * DEVICE_HOLDERS_MAX);
