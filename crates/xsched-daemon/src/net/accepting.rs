@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
+use xsched_engine::has_place;
 use xsched_proto::trust;
 use xsched_proto::wire::{self, DaemonMsg};
 
@@ -105,7 +106,13 @@ impl Net {
         };
         // The number may be a container's root's. That is read once as many have it as another user may have.
         let own = identity::has_own_uid(user) && (of_user < most(false) || identity::user_of(pid, user.uid).is_own());
-        (of_user >= most(own)).then_some("its user has as many connections as a user may have")
+        if of_user >= most(own) {
+            return Some("its user has as many connections as a user may have");
+        }
+        // The last quarter is for users with few, as of other tables: some users with all that each may have lock nobody out.
+        let is_much = !has_place(User::unknown(user.uid), of_user, self.conns.len(), few);
+        let is_kept = is_much && !own && !identity::user_of(pid, user.uid).is_own();
+        is_kept.then_some("the connections that are left are for users with few")
     }
 
     /// Largest number of programs of one user, whatever the configuration allows. `own` = root or the daemon's own user.

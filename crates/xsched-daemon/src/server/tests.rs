@@ -482,6 +482,18 @@ fn root_finds_a_place_whatever_the_others_have_taken() {
 }
 
 #[test]
+fn the_last_connections_are_for_users_with_few() {
+    let mut world = World::new();
+    world.server.net.max_conns = 128;
+    // Three quarters of those that are not root's.
+    let _all: Vec<_> = (0..84).map(|n| world.connect(ONE + n / 28)).collect();
+    let many = world.too_many(std::process::id(), crate::identity::pretended(ONE));
+    assert_eq!(many, Some("the connections that are left are for users with few"));
+    assert_eq!(world.too_many(std::process::id(), crate::identity::pretended(OTHER + 9)), None, "it has none");
+    assert_eq!(world.too_many(std::process::id(), crate::identity::pretended(0)), None);
+}
+
+#[test]
 fn a_containers_root_has_no_more_connections_than_another_user_though_its_number_is_roots() {
     let mut world = World::new();
     world.server.net.max_conns = 40;
